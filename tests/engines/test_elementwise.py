@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm import jit
-from convgrad.engines.llvm.elementwise import maps, run, sums, trees
+from convgrad.engines.llvm.elementwise import maps, run, stages, sums, trees
 from convgrad.engines.tensors import PER_ROW, Extents, Strided, Summands
 from convgrad.formats import FORMATS
 from convgrad.functional.elementwise import compute_by_numpy, sums_by_numpy
@@ -63,9 +63,13 @@ def described(tensors: list[Memory], extents: Extents) -> tuple[tuple[Strided, .
     return tuple([one.strides for one in tensors]), extents, [one.memory.address for one in tensors]
 
 
+def called(isa: str, stage: run.PreparedStage, threads: int, addresses: list[int]) -> None:
+    run.prepared(ISAS[isa], (stage,), threads)(addresses, None)
+
+
 def mapped(isa: str, name: str, tensors: list[Memory], extents: Extents, threads: int) -> None:
     strides, _, addresses = described(tensors, extents)
-    run.prepared_map(ISAS[isa], name, strides, extents, threads)(addresses, None)
+    called(isa, run.map_stage(ISAS[isa], name, strides, extents), threads, addresses)
 
 
 def results_of(name: str) -> int:
@@ -141,7 +145,7 @@ def summed(isa: str, summands: Summands, operands: list[Guarded], threads: int) 
     images, channels, positions = summands.shape
     found = np.full((summands.sums, sections_of(images, positions, summands.combined).count, channels), np.nan)
     addresses = [*[one.address for one in operands], address_of(found)]
-    run.prepared_sums(ISAS[isa], summands, threads)(addresses, None)
+    called(isa, run.sums_stage(ISAS[isa], summands, threads), threads, addresses)
     return found
 
 
@@ -212,8 +216,8 @@ def test_trees_have_the_bits_of_their_order(isa: str, rows: int) -> None:
         shape = matrices, rows, width
         values = Memory(drawn(rng, shape), shape, "f64")
         found = Memory(np.full((matrices, 1, width), np.nan), shape, "f64")
-        call = run.prepared_trees(ISAS[isa], *shape, 1 + width % 3)
-        call([values.memory.address, found.memory.address], None)
+        stage = run.trees_stage(ISAS[isa], *shape)
+        called(isa, stage, 1 + width % 3, [values.memory.address, found.memory.address])
         both = found.array[:, 0], totals_by_numpy(values.array)
         assert_same_bits(*[np.where(np.isnan(one), np.nan, one) for one in both], shape)  # maps make NaNs canonical
         assert found.memory.intact()
@@ -221,13 +225,16 @@ def test_trees_have_the_bits_of_their_order(isa: str, rows: int) -> None:
 
 @pytest.mark.parametrize("isa", ISAS)
 def test_all_are_compiled_for_every_instruction_set(isa: str) -> None:
-    for name in ("gelu_tanh_backward", "log1p", "normalize"):
-        formats = ("f32",) * len(MAPS[name].operands)
-        assert "driver:" in jit.assembly(maps.module_of(maps.MapSpec(ISAS[isa], name, (*formats, "f16"))), ISAS[isa])
-    for last in (False, True):
-        spec = sums.SumsSpec(ISAS[isa], "products", ("f32", "bf16"), last, True, True, stored=False)
-        assert "driver:" in jit.assembly(sums.module_of(spec), ISAS[isa])
-    assert "driver:" in jit.assembly(trees.module_of(ISAS[isa]), ISAS[isa])
+    maps_of_f16 = [
+        maps.MapSpec(ISAS[isa], name, (*("f32",) * len(MAPS[name].operands), "f16"))
+        for name in ("gelu_tanh_backward", "log1p", "normalize")
+    ]
+    both = [
+        sums.SumsSpec(ISAS[isa], "products", ("f32", "bf16"), last, True, True, stored=False) for last in (False, True)
+    ]
+    specs = *maps_of_f16, *both, trees.TreesSpec(ISAS[isa]), maps.ListsSpec(maps_of_f16[0])
+    for by_rows in (False, True):
+        assert "driver:" in jit.assembly(stages.module_of(ISAS[isa], specs, by_rows), ISAS[isa])
 
 
 GOLDEN = "7b9b233b9d1ac238"  # of all maps and sums on the same numbers: the same on every instruction set

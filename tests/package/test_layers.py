@@ -78,7 +78,7 @@ WORDS = {
         "squares object_cache jit tried added speeds isas wait execute tune calibrate samples winograd "
         "elementwise engine"
     ),
-    "engines.llvm.elementwise": "arithmetic maps sums trees run",
+    "engines.llvm.elementwise": "arithmetic maps sums trees stages run",
     "engines.llvm.winograd": "vectors into sums back tasks run",
     "engines.llvm.split_k": "segment tile stencil nest pack gemm_nest stencil_nest",
     "engines.llvm.gemm": "arguments pack segments micro_tile region output_stationary",

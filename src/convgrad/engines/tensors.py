@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 Extents = tuple[int, int, int]  # outer axis, rows, columns
 TASK_ELEMENTS = 1 << 14  # elements of a task of a map; a call on fewer needs one thread
 REMEMBERED_LISTS = 32  # calls on lists, each with a table of its tensors
 PER_ROW = ""  # the format of an operand that has one number per row: f32, or f64 in wide maps
+
+
+def rows_of_task(columns: int) -> int:
+    """Return the number of rows of a task of a map or of sums."""
+    return max(1, TASK_ELEMENTS // max(1, columns))
 
 
 class Strided(NamedTuple):
@@ -66,10 +70,3 @@ class Summands(NamedTuple):
     def sums(self) -> int:
         """The number of sums per channel."""
         return self.plain + self.products
-
-
-class PreparedCall(Protocol):
-    """A compiled call without the addresses of its tensors."""
-
-    def __call__(self, addresses: Sequence[int], keep: object) -> None:
-        """Run on tensors at these addresses; ``keep`` keeps their memory alive."""

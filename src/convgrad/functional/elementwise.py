@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import engines
 from convgrad.engines.addresses import address_of, array_at
-from convgrad.engines.tensors import Extents, Lists, Strided, Summands
+from convgrad.engines.tensors import Extents, Lists, Strided, Summands, rows_of_task
 from convgrad.float_environment import in_default_environment
 from convgrad.formats import F32, F64, FORMATS, Format, store
 from convgrad.spec.elementwise import sums as by_numpy
@@ -18,21 +19,102 @@ from convgrad.spec.elementwise.arithmetic import NumpyOperations
 from convgrad.spec.elementwise.sums import section_sums, sections_of
 from convgrad.spec.elementwise.table import MAPS
 
+if TYPE_CHECKING:
+    from convgrad.engines.llvm.elementwise.run import PreparedStage
+
+
+class Program:
+    """Maps and sums that one driver computes in order. The results are there after ``run``.
+
+    If ``by_rows``, each task computes all stages of some rows, so no stage may read rows of another task: all stages
+    have the same rows, which have ``columns`` elements, and no stage needs a tree. Without kernels, NumPy computes each
+    stage when it is added.
+    """
+
+    __slots__ = ("_addresses", "_calls", "_columns", "_kept", "_stages", "_threads")
+
+    def __init__(self, threads: int, columns: int | None = None) -> None:
+        generated = engines.generated()
+        self._calls = None if generated.why_no_kernels() else generated.elementwise()
+        self._threads, self._columns = threads, columns
+        self._stages: list[PreparedStage] = []
+        self._addresses: list[int] = []
+        self._kept: list[object] = []
+
+    def map(
+        self,
+        name: str,
+        tensors: tuple[Strided, ...],
+        extents: Extents,
+        addresses: Sequence[int],
+        keep: object,
+        *,
+        of_rows: bool = False,
+    ) -> None:
+        """Add the map ``name`` on its operands and results, which are ``tensors`` at ``addresses`` in this order.
+
+        ``keep`` keeps the memory of the tensors alive. A result may be an operand, but must not overlap it otherwise.
+        ``of_rows`` is whether the map has one column for each row of the program.
+        """
+        if 0 in extents:
+            return
+        if self._calls is None:
+            compute_by_numpy(name, tensors, extents, addresses)
+        elif self._columns is None or not of_rows:
+            self._add(self._calls.map(name, tensors, extents), addresses, keep)
+        else:
+            self._add(self._calls.map(name, tensors, extents, rows_of_task(self._columns)), addresses, keep)
+
+    def sums(self, summands: Summands, addresses: Sequence[int], keep: object) -> NDArray[np.float64]:
+        """Add f64 sums per channel: an array (sums, channels), or (sums, images, channels) if images aren't combined.
+
+        ``addresses`` are those of the tensors, and ``keep`` keeps their memory alive.
+        """
+        images, channels, positions = summands.shape
+        if not images * channels * positions:
+            return np.zeros((summands.sums, channels) if summands.combined else (summands.sums, images, channels))
+        sections = sections_of(images, positions, summands.combined)
+        sums: NDArray[np.float64] = np.empty((summands.sums, sections.count, channels))
+        if self._calls is None:
+            sums_by_numpy(summands, addresses, sums)
+        else:
+            stage = self._calls.sums(summands, self._threads)
+            self._add(stage, [*addresses, address_of(sums)], (keep, sums))
+        if not summands.combined:
+            sums = sums.reshape(summands.sums, images, sections.sections, channels)
+        return self.totals(sums)
+
+    def totals(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Add the totals of contiguous sums (..., rows, width) over the rows, by the 16-ary tree."""
+        *outer, rows, width = sums.shape
+        if rows == 1:
+            return sums.reshape(*outer, width)
+        if not sums.size or self._calls is None:
+            return by_numpy.totals(sums) if rows else np.zeros((*outer, width))
+        found = np.empty((*outer, width))
+        stage = self._calls.trees(prod(outer), rows, width)
+        self._add(stage, [address_of(sums), address_of(found)], (sums, found))
+        return found
+
+    def run(self) -> None:
+        """Compute the stages."""
+        if self._calls is not None and self._stages:
+            call = self._calls.prepared(tuple(self._stages), self._threads, self._columns is not None)
+            call(self._addresses, self._kept)
+
+    def _add(self, stage: PreparedStage, addresses: Sequence[int], keep: object) -> None:
+        self._stages.append(stage)
+        self._addresses.extend(addresses)
+        self._kept.append(keep)
+
 
 def compute(
     name: str, tensors: tuple[Strided, ...], extents: Extents, addresses: Sequence[int], threads: int, keep: object
 ) -> None:
-    """Compute the map ``name`` on its operands and results, which are ``tensors`` at ``addresses`` in this order.
-
-    ``keep`` keeps the memory of the tensors alive. A result may be an operand, but must not overlap it otherwise.
-    """
-    if 0 in extents:
-        return
-    generated = engines.generated()
-    if generated.why_no_kernels():
-        compute_by_numpy(name, tensors, extents, addresses)
-    else:
-        generated.map_call(name, tensors, extents, threads)(addresses, keep)
+    """Compute the map ``name``; see ``Program.map``."""
+    program = Program(threads)
+    program.map(name, tensors, extents, addresses, keep)
+    program.run()
 
 
 def compute_lists(name: str, lists: Lists, numbers: NDArray[np.float32], threads: int, keep: object) -> None:
@@ -40,7 +122,7 @@ def compute_lists(name: str, lists: Lists, numbers: NDArray[np.float32], threads
     generated = engines.generated()
     places = [address_of(numbers) + number * numbers.itemsize for number in range(len(numbers))]
     if not generated.why_no_kernels():
-        generated.lists_call(name, lists, threads)(places, (numbers, keep))
+        generated.elementwise().lists(name, lists, threads)(places, (numbers, keep))
         return
     tensors = tuple([Strided(fmt, 0, 0) for fmt in lists.all_formats])
     for addresses, length in zip(lists.addresses, lists.lengths, strict=True):
@@ -66,36 +148,6 @@ def _array(tensor: Strided, extents: Extents, address: int, per_row: Format = F3
     fmt = FORMATS[tensor.fmt] if tensor.fmt else per_row
     strides = (tensor.outer, tensor.row, fmt.dtype.itemsize if tensor.fmt else 0)
     return array_at(address, extents, strides, fmt.dtype)
-
-
-def channel_sums(summands: Summands, addresses: Sequence[int], threads: int, keep: object) -> NDArray[np.float64]:
-    """Return f64 sums per channel: an array (sums, channels), or (sums, images, channels) if images are not combined.
-
-    ``addresses`` are those of the tensors, and ``keep`` keeps their memory alive.
-    """
-    images, channels, positions = summands.shape
-    if not images * channels * positions:
-        return np.zeros((summands.sums, channels) if summands.combined else (summands.sums, images, channels))
-    sections = sections_of(images, positions, summands.combined)
-    found = np.empty((summands.sums, sections.count, channels))
-    generated = engines.generated()
-    if generated.why_no_kernels():
-        sums_by_numpy(summands, addresses, found)
-    else:
-        generated.sums_call(summands, threads)([*addresses, address_of(found)], (keep, found))
-    each = found if summands.combined else found.reshape(summands.sums, images, sections.sections, channels)
-    return totals(each, threads)
-
-
-def totals(sums: NDArray[np.float64], threads: int) -> NDArray[np.float64]:
-    """Return the totals of contiguous sums (..., rows, width) over the rows, by the 16-ary tree."""
-    *outer, rows, width = sums.shape
-    generated = engines.generated()
-    if rows == 1 or not sums.size or generated.why_no_kernels():
-        return by_numpy.totals(sums) if rows else np.zeros((*outer, width))
-    found = np.empty((*outer, width))
-    generated.trees_call(prod(outer), rows, width, threads)([address_of(sums), address_of(found)], (sums, found))
-    return found
 
 
 @in_default_environment

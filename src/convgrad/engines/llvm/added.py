@@ -59,7 +59,7 @@ def module_of(isa: Isa, fmt: str, accumulate: bool) -> str:
 
 
 def in_vectors(f: Function, size: Value, lanes: int, emit: Callable[[Value, int, Value | None], None]) -> None:
-    """Emit a loop over ``size`` elements, VECTORS vectors at a time, then a loop over the remainder by masked vectors.
+    """Emit a loop over ``size`` elements, VECTORS vectors at a time, then single ones, and then a masked vector.
 
     ``emit(first, vectors, mask)`` emits the code for ``vectors`` vectors from the element ``first``.
     """
@@ -68,9 +68,12 @@ def in_vectors(f: Function, size: Value, lanes: int, emit: Callable[[Value, int,
     with f.loop(full) as many:
         emit(many.index * step, VECTORS, None)
     left = size - full * step
-    with f.loop(left + (lanes - 1) >> lanes.bit_length() - 1) as one:
-        first = one.index * lanes
-        emit(full * step + first, 1, f.mask(left - first, lanes))
+    whole = left >> lanes.bit_length() - 1
+    with f.loop(whole) as single:
+        emit(full * step + single.index * lanes, 1, None)
+    last = left - whole * lanes
+    with f.when(f.compare("ne", last, 0)):
+        emit(size - last, 1, f.mask(last, lanes))
 
 
 def _summed(f: Function, lanes: int, at: Value, vectors: int, mask: Value | None) -> list[Value]:

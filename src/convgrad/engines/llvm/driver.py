@@ -19,6 +19,7 @@ from convgrad.engines.llvm.kn2row import nest as kn2row
 from convgrad.engines.llvm.split_k import gemm_nest, stencil_nest
 from convgrad.engines.llvm.split_k.nest import store_panel
 from convgrad.engines.llvm.stencils import grouped, spatial
+from convgrad.plan.constants import LOOKS
 from convgrad.plan.gemm import schedule
 from convgrad.plan.gemm.spec import DENSE, TRANSPOSED
 from convgrad.plan.kn2row import schedule as kn2row_schedule
@@ -79,7 +80,7 @@ def _driver(module: Module, spec: Spec, emitter: Emitter) -> None:
     a = arguments_of_spec(f, spec)
     with driver(f, spec.isa, a):
         emitter.begin(f, spec)
-        with claims(f, a, lambda: a.task_count) as task:
+        with claims(f, a.counter, lambda: a.task_count) as task:
             f.call("task", f.arguments, f.scratch, f.at(a.tasks, task * emitter.task.bytes))
 
 
@@ -106,10 +107,10 @@ def driver(f: Function, isa: Isa, a: Named) -> Iterator[None]:
 
 
 @contextmanager
-def claims(f: Function, a: Named, count: Callable[[], Value]) -> Iterator[Value]:
-    """Emit a block that runs for each number below ``count`` that this thread claims."""
+def claims(f: Function, counter: Value, count: Callable[[], Value]) -> Iterator[Value]:
+    """Emit a block that runs for each number below ``count`` that this thread claims from a counter."""
     with f.loop(count()):
-        number = f.op("i64", f"atomicrmw add {a.counter}, i64 1 monotonic")
+        number = f.op("i64", f"atomicrmw add {counter}, i64 1 monotonic")
         with f.when(number < count()):
             yield number
 
@@ -125,5 +126,23 @@ def claimed(f: Function, isa: Isa, a: Named, count: Value, begin: Callable[[], N
         if begin is not None:
             with f.when(f.op("i64", f"load atomic i64, {a.counter} monotonic, align 8") < count):
                 begin()
-        with claims(f, a, lambda: count) as number, f.when(going(f, a)):
+        with claims(f, a.counter, lambda: count) as number, f.when(going(f, a)):
             yield number
+
+
+def reached(f: Function, isa: Isa, counter: Value, count: Value) -> Value:
+    """Wait until other threads have counted to ``count``, and return whether they have; give up after LOOKS looks."""
+    intrinsics, name, before = INTRINSICS[isa.architecture], f.fresh("wait"), f.block
+    f.module.declare(f"declare void {intrinsics.pause_declared}")
+    f.say(f"br label %{name}")
+    f.start(name)
+    f.say(f"%{name}.looks = phi i64 [ 0, %{before} ], [ %{name}.next, %{name}.again ]")
+    done = f.op("i64", f"load atomic i64, {counter} acquire, align 8") >= count
+    over = f.op("i1", f"or {done}, {f.compare('sge', Value(f, 'i64', f'%{name}.looks'), LOOKS).name}")
+    f.say(f"br {over}, label %{name}.end, label %{name}.again")
+    f.start(f"{name}.again")
+    f.say(f"call void {intrinsics.pause}")
+    f.say(f"%{name}.next = add i64 %{name}.looks, 1")
+    f.say(f"br label %{name}")
+    f.start(f"{name}.end")
+    return done

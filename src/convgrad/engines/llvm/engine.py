@@ -14,7 +14,7 @@ from convgrad.engines.llvm.execute import Executable, Planner, executable, predi
 from convgrad.engines.pools import helped
 from convgrad.engines.settings import tuning
 from convgrad.engines.starting import deferred
-from convgrad.engines.tensors import PER_ROW, Extents, Lists, PreparedCall, Strided, Summands
+from convgrad.engines.tensors import PER_ROW, Strided
 from convgrad.formats import F32, Format, of_dtype
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.passes import dense_strides
@@ -23,42 +23,18 @@ from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
 
 if TYPE_CHECKING:
-    from convgrad.engines.llvm.elementwise.run import PreparedDriver
+    from convgrad.engines.llvm.elementwise.run import ElementwiseCalls
     from convgrad.engines.llvm.winograd.run import Tiled
 
     Made = Executable | Tiled
 
 
 @deferred
-def _prepared_map() -> Callable[[Isa, str, tuple[Strided, ...], Extents, int], PreparedDriver]:
-    """Return the function that prepares a map, because few calls need its emitter."""
-    from convgrad.engines.llvm.elementwise.run import prepared_map  # noqa: PLC0415
+def _elementwise() -> type[ElementwiseCalls]:
+    """Return the class that prepares maps and sums, because few calls need its emitter."""
+    from convgrad.engines.llvm.elementwise.run import ElementwiseCalls  # noqa: PLC0415
 
-    return prepared_map
-
-
-@deferred
-def _prepared_lists() -> Callable[[Isa, str, Lists, int], PreparedDriver]:
-    """Return the function that prepares a map on lists, because few calls need its emitter."""
-    from convgrad.engines.llvm.elementwise.run import prepared_lists  # noqa: PLC0415
-
-    return prepared_lists
-
-
-@deferred
-def _prepared_trees() -> Callable[[Isa, int, int, int, int], PreparedDriver]:
-    """Return the function that prepares trees of sums, because few calls need its emitter."""
-    from convgrad.engines.llvm.elementwise.run import prepared_trees  # noqa: PLC0415
-
-    return prepared_trees
-
-
-@deferred
-def _prepared_sums() -> Callable[[Isa, Summands, int], PreparedDriver]:
-    """Return the function that prepares sums, because few calls need its emitter."""
-    from convgrad.engines.llvm.elementwise.run import prepared_sums  # noqa: PLC0415
-
-    return prepared_sums
+    return ElementwiseCalls
 
 
 @deferred
@@ -119,24 +95,13 @@ class LlvmEngine:
         )
         arrays = data, factors, out
         if out.size:
-            call = self.map_call("product", tensors, (1, len(out), elements), threads)
+            calls = self.elementwise()
+            call = calls.prepared((calls.map("product", tensors, (1, len(out), elements)),), threads)
             call([address_of(array) for array in arrays], arrays)
 
-    def map_call(self, name: str, tensors: tuple[Strided, ...], extents: Extents, threads: int) -> PreparedCall:
-        """Return the call of a map of ``spec/elementwise/table.py`` on its operands and results."""
-        return _prepared_map()(_isa(), name, tensors, extents, threads)
-
-    def lists_call(self, name: str, lists: Lists, threads: int) -> PreparedCall:
-        """Return the call of a map on each tensor of lists. Its addresses are those of the numbers."""
-        return _prepared_lists()(_isa(), name, lists, threads)
-
-    def sums_call(self, summands: Summands, threads: int) -> PreparedCall:
-        """Return the call that writes the f64 sums (sums, sections, channels) of elements and of products."""
-        return _prepared_sums()(_isa(), summands, threads)
-
-    def trees_call(self, matrices: int, rows: int, width: int, threads: int) -> PreparedCall:
-        """Return the call that writes the totals of the rows of f64 matrices, by the 16-ary tree."""
-        return _prepared_trees()(_isa(), matrices, rows, width, threads)
+    def elementwise(self) -> ElementwiseCalls:
+        """Return the maps and sums of ``spec/elementwise/``, with the instruction set that is now in force."""
+        return _elementwise()(_isa())
 
     def add_up(self, terms: Sequence[Array], out: Array, fmt: Format, accumulate: bool) -> None:
         """Write the sum of dense f32 arrays, added from the first to the last, into ``out`` with the usual epilogue."""

@@ -15,12 +15,12 @@ from torch import Tensor
 from convgrad.arrays.libraries.torch import TORCH
 from convgrad.engines.addresses import address_of
 from convgrad.engines.settings import on
-from convgrad.engines.tensors import PER_ROW, Extents, Strided, Summands
+from convgrad.engines.tensors import PER_ROW, TASK_ELEMENTS, Extents, Strided, Summands
 from convgrad.formats import F32, F64, FORMATS
 from convgrad.functional import elementwise
 from convgrad.torch.kernels import LAST, is_channels_last, threads_of_call
 from convgrad.torch.training.row import LOW
-from convgrad.torch.training.tensors import F32_BYTES, NAMES, NUMBER, REMEMBERED, ROW_NUMBER, compute, read_address
+from convgrad.torch.training.tensors import F32_BYTES, NAMES, NUMBER, REMEMBERED, ROW_NUMBER, read_address
 
 Floats = NDArray[np.float64]  # sums, or coefficients per channel
 _F64_BYTES = 8
@@ -79,110 +79,128 @@ def _vectors(coefficients: Sequence[Tensor], fmt: str) -> tuple[Vector, ...]:
     return tuple([(fmt, one.shape[-1] * F32_BYTES * (one.dim() == 2)) for one in coefficients])
 
 
-def mapped(
-    name: str,
-    seen: ChannelView,
-    *tensors: Tensor,
-    coefficients: Sequence[Tensor],
-    columns: Sequence[Tensor] = (),
-) -> Tensor:
-    """Return the result of a map on tensors like ``seen``, and then on f32 coefficients.
+class ChannelProgram:
+    """Maps, sums and coefficients per channel, which one driver computes in order. Results are there after ``run``.
 
-    Coefficients have the shape (channels,) or (images, channels). If positions are contiguous, the last operands of the
-    map can be ``columns``, which have one number per position, for all channels.
+    If ``columns`` is a number, no row of the ``columns`` elements needs another row; see ``Program``.
     """
-    images, channels, positions = seen.shape
-    extents = images, channels, positions
-    if seen.last:
-        per_image = any(one.dim() == 2 for one in coefficients)
-        extents = (images, positions, channels) if per_image else (1, images * positions, channels)
-    result = torch.empty_like(seen.tensor)
-    vectors = _vectors(coefficients, F32.name if seen.last else PER_ROW)
-    operands = _layout(_types(tensors), vectors, _types(columns), extents)
-    (target,) = _layout((result.dtype,), (), (), extents)
-    given = *tensors, *coefficients, *columns
-    addresses = [*map(read_address, given), result.data_ptr()]
-    compute(name, (*operands, target), extents, addresses, (given, result))
-    return result
 
+    __slots__ = ("_copies", "_program", "_small")
 
-def sums_of(
-    name: str,
-    seen: ChannelView,
-    *others: Tensor,
-    coefficients: Sequence[Tensor] = (),
-    columns: Sequence[Tensor] = (),
-    plain: bool = True,
-    products: bool = True,
-    combined: bool = True,
-    terms: Tensor | None = None,
-) -> Floats:
-    """Return f64 sums per channel of a map on ``seen``, tensors like it, coefficients per row of memory, and columns.
+    def __init__(self, elements: int, columns: int | None = None) -> None:
+        self._small = elements <= TASK_ELEMENTS
+        self._program = elementwise.Program(1 if self._small else threads_of_call(), columns)
+        self._copies: list[tuple[Tensor, Tensor]] = []
 
-    The shape is (sums, channels), or (sums, images, channels) if images are not ``combined``. The map's first result
-    is also stored in ``terms``, which is an f32 tensor like ``seen``.
-    """
-    images, channels, positions = seen.shape
-    extents = (images, positions, channels) if seen.last else seen.shape
-    of_map, stored = (seen.tensor, *others), () if terms is None else (terms,)
-    operands = _layout(_types(of_map), _vectors(coefficients, PER_ROW), _types(columns), extents)
-    tensors = *operands, *_layout(_types(stored), (), (), extents)
-    summands = Summands(name, tensors, seen.shape, seen.last, plain, products, combined, terms is not None)
-    given = *of_map, *coefficients, *columns, *stored
-    arguments = summands, [*map(read_address, given)], threads_of_call(), given
-    found: Floats = on(TORCH.pool, elementwise.channel_sums, *arguments)
-    return found
+    def mapped(
+        self,
+        name: str,
+        seen: ChannelView,
+        *tensors: Tensor,
+        coefficients: Sequence[Tensor],
+        columns: Sequence[Tensor] = (),
+    ) -> Tensor:
+        """Return the result of a map on tensors like ``seen``, and then on f32 coefficients.
 
+        Coefficients have the shape (channels,) or (images, channels). If positions are contiguous, the last operands of
+        the map can be ``columns``, which have one number per position, for all channels.
+        """
+        images, channels, positions = seen.shape
+        extents = images, channels, positions
+        if seen.last:
+            per_image = any([one.dim() == 2 for one in coefficients])
+            extents = (images, positions, channels) if per_image else (1, images * positions, channels)
+        result = torch.empty_like(seen.tensor)
+        vectors = _vectors(coefficients, F32.name if seen.last else PER_ROW)
+        layout = _layout(_types((*tensors, result)), vectors, _types(columns), extents)
+        operands = *tensors, *coefficients, *columns
+        addresses = [*map(read_address, operands), result.data_ptr()]
+        count = len(tensors)
+        self._program.map(
+            name, (*layout[:count], *layout[count + 1 :], layout[count]), extents, addresses, (operands, result)
+        )
+        return result
 
-def totals(sums: Floats) -> Floats:
-    """Return the totals of sums (..., rows, width) over the rows, by the 16-ary tree."""
-    found: Floats = on(TORCH.pool, elementwise.totals, sums, threads_of_call())
-    return found
+    def sums_of(
+        self,
+        name: str,
+        seen: ChannelView,
+        *others: Tensor,
+        coefficients: Sequence[Tensor] = (),
+        columns: Sequence[Tensor] = (),
+        plain: bool = True,
+        products: bool = True,
+        combined: bool = True,
+        terms: Tensor | None = None,
+    ) -> Floats:
+        """Return f64 sums per channel of a map on ``seen``, tensors like it, coefficients per row, and columns.
 
+        The shape is (sums, channels), or (sums, images, channels) if images are not ``combined``. The map's first
+        result is also stored in ``terms``, which is an f32 tensor like ``seen``.
+        """
+        images, channels, positions = seen.shape
+        extents = (images, positions, channels) if seen.last else seen.shape
+        of_map, stored = (seen.tensor, *others), () if terms is None else (terms,)
+        operands = _layout(_types(of_map), _vectors(coefficients, PER_ROW), _types(columns), extents)
+        tensors = *operands, *_layout(_types(stored), (), (), extents)
+        summands = Summands(name, tensors, seen.shape, seen.last, plain, products, combined, terms is not None)
+        operands_and_terms = *of_map, *coefficients, *columns, *stored
+        return self._program.sums(summands, [*map(read_address, operands_and_terms)], operands_and_terms)
 
-def coefficients(
-    name: str,
-    shape: tuple[int, ...],
-    operands: Sequence[Tensor | Floats | float],
-    count: int,
-    types: Sequence[torch.dtype] = (),
-    targets: Sequence[Tensor] = (),
-) -> list[Tensor]:
-    """Return results of a map in f64 on vectors of channels, f64 sums per group of channels, and numbers.
+    def totals(self, sums: Floats) -> Floats:
+        """Return the totals of sums (..., rows, width) over the rows, by the 16-ary tree."""
+        return self._program.totals(sums)
 
-    ``shape`` is (channels,) or (images, channels). Sums have one value per channel, or the shape (images, groups).
-    The first ``count`` results are f32, and then follow results of some types. The map's next results are written to
-    ``targets``.
-    """
-    groups, kinds, given, addresses = 1, [], [], []
-    numbers = np.array([one for one in operands if isinstance(one, float)], np.float64)
-    at = address_of(numbers)
-    for one in operands:
-        if isinstance(one, float):
-            kinds.append(NUMBER)
-            addresses.append(at)
-            at += _F64_BYTES
-        elif isinstance(one, np.ndarray):
-            kinds.append(ROW_NUMBER if one.ndim == 2 else F64.name)
-            groups = one.shape[1] if one.ndim == 2 else groups
-            addresses.append(address_of(one))
+    def coefficients(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        operands: Sequence[Tensor | Floats | float],
+        count: int,
+        types: Sequence[torch.dtype] = (),
+        targets: Sequence[Tensor] = (),
+    ) -> list[Tensor]:
+        """Return results of a map in f64 on vectors of channels, f64 sums per group of channels, and numbers.
+
+        ``shape`` is (channels,) or (images, channels). Sums have one value per channel, or the shape (images, groups).
+        The first ``count`` results are f32, and then follow results of some types. The map's next results are written
+        to ``targets``.
+        """
+        groups, kinds, addresses = 1, [], []
+        numbers = np.array([one for one in operands if isinstance(one, float)], np.float64)
+        at = address_of(numbers)
+        for one in operands:
+            if isinstance(one, float):
+                kinds.append(NUMBER)
+                addresses.append(at)
+                at += _F64_BYTES
+            elif isinstance(one, np.ndarray):
+                kinds.append(ROW_NUMBER if one.ndim == 2 else F64.name)
+                groups = one.shape[1] if one.ndim == 2 else groups
+                addresses.append(address_of(one))
+            else:
+                kinds.append(NAMES[one.dtype])
+                addresses.append(read_address(one))
+        block = torch.empty((count, *shape), dtype=torch.float32)
+        others = [torch.empty(shape, dtype=dtype) for dtype in types]
+        places = [one if one.is_contiguous() else torch.empty(shape, dtype=one.dtype) for one in targets]
+        begin, size = block.data_ptr(), prod(shape) * F32_BYTES
+        addresses.extend(range(begin, begin + size * count, size) if size else [begin] * count)
+        addresses.extend([one.data_ptr() for one in (*others, *places)])  # copies memory that is shared until written
+        results = *[F32.name] * count, *[NAMES[one.dtype] for one in (*others, *places)]
+        tensors, extents = _coefficient_layout(shape, groups, tuple(kinds), results)
+        self._program.map(name, tensors, extents, addresses, (numbers, operands, block, others, places), of_rows=True)
+        self._copies += [(one, place) for one, place in zip(targets, places, strict=True) if place is not one]
+        return [*block.unbind(0), *others]
+
+    def run(self) -> None:
+        """Compute everything."""
+        if self._small:
+            self._program.run()
         else:
-            kinds.append(NAMES[one.dtype])
-            addresses.append(read_address(one))
-    block = torch.empty((count, *shape), dtype=torch.float32)
-    others = [torch.empty(shape, dtype=dtype) for dtype in types]
-    places = [one if one.is_contiguous() else torch.empty(shape, dtype=one.dtype) for one in targets]
-    begin, size = block.data_ptr(), prod(shape) * F32_BYTES
-    addresses.extend(range(begin, begin + size * count, size) if size else [begin] * count)
-    for one in (*others, *places):
-        given.append(NAMES[one.dtype])
-        addresses.append(one.data_ptr())  # copies memory that is shared until it is written to
-    tensors, extents = _coefficient_layout(shape, groups, tuple(kinds), (*[F32.name] * count, *given))
-    compute(name, tensors, extents, addresses, (numbers, operands, block, others, places))
-    for target, place in zip(targets, places, strict=True):
-        if place is not target:
+            on(TORCH.pool, self._program.run)
+        for target, place in self._copies:
             target.copy_(place)
-    return [*block.unbind(0), *others]
 
 
 @lru_cache(REMEMBERED)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from convgrad.torch.training.channels import rows_of, sums_of
+from convgrad.torch.training.channels import ChannelProgram, rows_of
 from convgrad.torch.training.functions import exp64, log1p64, log64
 from convgrad.torch.training.row import SECTIONS, UnservedError, common_type, row
 from convgrad.torch.training.sums import products, rounded, total
@@ -33,7 +33,9 @@ def _exponentials(self: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
         return largest, e, total(e, dim, True)
     rows = rows_of(self.float(), largest.numel(), self.shape[dim])
     e = torch.empty_like(rows.tensor) if rows.tensor is self else rows.tensor
-    sums = sums_of("exp_of_difference", rows, coefficients=(largest.reshape(-1),), products=False, terms=e)
+    program = ChannelProgram(e.numel())
+    sums = program.sums_of("exp_of_difference", rows, coefficients=(largest.reshape(-1),), products=False, terms=e)
+    program.run()
     return largest, e, torch.from_numpy(sums[0]).reshape(largest.shape)
 
 

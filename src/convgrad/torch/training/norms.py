@@ -10,17 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from convgrad.spec.elementwise.sums import SECTION
 from convgrad.torch.training.channels import (
+    ChannelProgram,
     ChannelView,
     Floats,
     channels_of,
-    coefficients,
     floats,
-    mapped,
     rows_of,
-    sums_of,
     tensor_of,
-    totals,
 )
 from convgrad.torch.training.row import SECTIONS, row
 
@@ -68,6 +66,7 @@ def _type_of(parameter: Tensor | None, other: Tensor) -> torch.dtype:
 
 
 def _moments(
+    program: ChannelProgram,
     sums: Floats,
     shape: tuple[int, ...],
     count: int,
@@ -80,7 +79,7 @@ def _moments(
     given = [_vector(one, shape[-1], 0.0) for one in running]
     unbiased = count / (count - 1) if count != 1 else math.nan
     operands = *sums, *affine, *given, float(count), eps, 1 - momentum, momentum, unbiased
-    return coefficients("moments", shape, operands, 4, targets=[one for one in running if one is not None])
+    return program.coefficients("moments", shape, operands, 4, targets=[one for one in running if one is not None])
 
 
 # -- batch norm ----------------------------------------------------------------------------------------------------
@@ -105,15 +104,18 @@ def batch_norm(
     running = running_mean, running_var
     if (running_mean is None) != (running_var is None):
         raise ValueError("batch_norm: give both running_mean and running_var, or neither")
+    program = ChannelProgram(input.numel())
     if training:
-        sums = sums_of("squares", seen)
-        *found, inverse = _moments(sums, (channels,), count, eps, affine, running, momentum)
+        sums = program.sums_of("squares", seen)
+        *found, inverse = _moments(program, sums, (channels,), count, eps, affine, running, momentum)
         saved = found[0], inverse
     else:
         operands = *[_vector(one, channels, 0.0) for one in running], *affine, eps
-        found = coefficients("running_moments", (channels,), operands, 3)
+        found = program.coefficients("running_moments", (channels,), operands, 3)
         saved = input.new_empty(0), input.new_empty(0)
-    return mapped("normalize", seen, seen.tensor, coefficients=found), *saved
+    result = program.mapped("normalize", seen, seen.tensor, coefficients=found)
+    program.run()
+    return result, *saved
 
 
 @row(
@@ -151,19 +153,22 @@ def batch_norm_backward(
     seen = channels_of(input)
     g = seen.like(grad_out)
     images, channels, positions = seen.shape
-    sums = sums_of("products", seen._replace(tensor=g), seen.tensor)
+    program = ChannelProgram(input.numel())
+    sums = program.sums_of("products", seen._replace(tensor=g), seen.tensor)
     to = _type_of(weight, input)
     moments = (save_mean, save_invstd) if train else (running_mean, running_var)
     operands = *sums, *[_vector(one, channels, 0.0) for one in moments], _vector(weight, channels, _NO_WEIGHT)
     if train:
         numbers = 1.0, float(images * positions)
-        found = coefficients("gradient", (channels,), (*operands, *numbers), 4, (to, to))
+        found = program.coefficients("gradient", (channels,), (*operands, *numbers), 4, (to, to))
     else:
-        found = coefficients("running_gradient", (channels,), (*operands, eps), 1, (to, to))
+        found = program.coefficients("running_gradient", (channels,), (*operands, eps), 1, (to, to))
     of_input = None
     if output_mask[0]:
         tensors = (g, seen.tensor) if train else (g,)
-        of_input = mapped("normalize_backward" if train else "product", seen, *tensors, coefficients=found[:-2])
+        name = "normalize_backward" if train else "product"
+        of_input = program.mapped(name, seen, *tensors, coefficients=found[:-2])
+    program.run()
     of_weight, of_bias = (one if wanted else None for one, wanted in zip(found[-2:], output_mask[1:], strict=True))
     return of_input, of_weight, of_bias
 
@@ -181,12 +186,15 @@ def layer_norm(
     _check_types(input, weight, bias)
     seen = _rows(input, normalized_shape)
     _, rows, positions = seen.shape
-    *found, inverse = _moments(sums_of("squares", seen), (rows,), positions, eps, (_NO_WEIGHT, _NO_BIAS))
+    program = _program_of_rows(seen)
+    sums = program.sums_of("squares", seen)
+    *found, inverse = _moments(program, sums, (rows,), positions, eps, (_NO_WEIGHT, _NO_BIAS))
     if weight is None and bias is None:
-        result = mapped("normalize", seen, seen.tensor, coefficients=found)
+        result = program.mapped("normalize", seen, seen.tensor, coefficients=found)
     else:
         columns = _column(weight, positions, 1.0), _column(bias, positions, 0.0)
-        result = mapped("normalize_columns", seen, seen.tensor, coefficients=found, columns=columns)
+        result = program.mapped("normalize_columns", seen, seen.tensor, coefficients=found, columns=columns)
+    program.run()
     found[0] = found[0] if positions else torch.zeros(rows)
     shape = (*input.shape[: input.dim() - len(normalized_shape)], *[1] * len(normalized_shape))
     return result.reshape(input.shape), found[0].reshape(shape), inverse.reshape(shape)
@@ -217,20 +225,32 @@ def layer_norm_backward(
     of_input = of_weight = of_bias = None
     if output_mask[0]:
         columns = [] if weight is None else [_column(weight, positions, 1.0)]
-        of_g = seen._replace(tensor=g)
-        sums = sums_of("weighted_products" if columns else "products", of_g, seen.tensor, columns=columns)
+        of_g, program = seen._replace(tensor=g), _program_of_rows(seen)
+        sums = program.sums_of("weighted_products" if columns else "products", of_g, seen.tensor, columns=columns)
         operands = *sums, center, inverse, _NO_WEIGHT, _NO_WEIGHT, float(positions)
-        found = coefficients("gradient", (rows,), operands, 4)
+        found = program.coefficients("gradient", (rows,), operands, 4)
         name = "normalize_columns_backward" if columns else "normalize_backward"
-        of_input = mapped(name, seen, g, seen.tensor, coefficients=found, columns=columns).reshape(input.shape)
+        of_input = program.mapped(name, seen, g, seen.tensor, coefficients=found, columns=columns)
+        of_input = of_input.reshape(input.shape)
+        program.run()
     if output_mask[1] or output_mask[2]:
         of_columns = ChannelView(g, (1, positions, rows), True)
         name, (plain, products) = "products_with_normalized", (output_mask[2], output_mask[1])
         normalization = center, inverse, torch.zeros(rows, dtype=torch.float32)
-        sums = sums_of(name, of_columns, seen.tensor, coefficients=normalization, plain=plain, products=products)
+        program = ChannelProgram(input.numel())
+        sums = program.sums_of(
+            name, of_columns, seen.tensor, coefficients=normalization, plain=plain, products=products
+        )
+        program.run()
         of_bias = tensor_of(sums[0], _type_of(bias, g)).reshape(normalized_shape) if output_mask[2] else None
         of_weight = tensor_of(sums[-1], _type_of(weight, g)).reshape(normalized_shape) if output_mask[1] else None
     return of_input, of_weight, of_bias
+
+
+def _program_of_rows(seen: ChannelView) -> ChannelProgram:
+    """Return a program for a tensor's rows: one pass over memory if a row's sums have one section."""
+    positions = seen.shape[2]
+    return ChannelProgram(seen.tensor.numel(), positions if positions <= SECTION else None)
 
 
 def _rows(x: Tensor, normalized_shape: list[int]) -> ChannelView:
@@ -260,9 +280,11 @@ def group_norm(
     if not C * HxW:
         return torch.empty_like(input), *[torch.full((N, group), one, dtype=saved) for one in (0.0, math.nan)]
     seen = _images(input, N, C, HxW)
-    sums = _of_groups(sums_of("squares", seen, combined=False), group)
-    *found, inverse = _moments(sums, (N, C), C // group * HxW, eps, _affine(weight, bias, C))
-    result = mapped("normalize", seen, seen.tensor, coefficients=found)
+    program = ChannelProgram(input.numel())
+    sums = _of_groups(program, program.sums_of("squares", seen, combined=False), group)
+    *found, inverse = _moments(program, sums, (N, C), C // group * HxW, eps, _affine(weight, bias, C))
+    result = program.mapped("normalize", seen, seen.tensor, coefficients=found)
+    program.run()
     return result.reshape(input.shape), *[one[:, :: C // group].contiguous().to(saved) for one in (found[0], inverse)]
 
 
@@ -290,22 +312,27 @@ def group_norm_backward(
         return torch.empty_like(input) if output_mask[0] else None, of_weight, of_bias
     seen = _images(input, N, C, HxW)
     g = seen.like(grad_out.reshape(seen.tensor.shape))
-    sums = sums_of("products", seen._replace(tensor=g), seen.tensor, combined=False)
+    of_sums, program = ChannelProgram(input.numel()), ChannelProgram(input.numel())
+    sums = of_sums.sums_of("products", seen._replace(tensor=g), seen.tensor, combined=False)
+    of_sums.run()
     moments = [floats(one).reshape(N, group) for one in (mean, rstd)]
     weights = _vector(weight, C, _NO_WEIGHT)
     of_input = None
     if output_mask[0]:
-        scaled = _of_groups(sums if weight is None else sums * floats(weight), group)
+        scaled = _of_groups(program, sums if weight is None else sums * floats(weight), group)
         operands = *scaled, *moments, _NO_WEIGHT, weights, float(C // group * HxW)
-        found = coefficients("gradient", (N, C), operands, 4)
-        of_input = mapped("normalize_backward", seen, g, seen.tensor, coefficients=found).reshape(input.shape)
+        found = program.coefficients("gradient", (N, C), operands, 4)
+        of_input = program.mapped("normalize_backward", seen, g, seen.tensor, coefficients=found).reshape(input.shape)
     with np.errstate(all="ignore"):
         centers, inverses = (one.repeat(C // group, 1) for one in moments)
         products = (sums[1] - centers * sums[0]) * inverses
-    of_weight, of_bias = (
-        tensor_of(totals(one), _type_of(weight, input)) if wanted else None
+    totals = [
+        program.totals(one) if wanted else None
         for one, wanted in zip((products, sums[0]), output_mask[1:], strict=True)
-    )
+    ]
+    program.run()
+    to = _type_of(weight, input)
+    of_weight, of_bias = (None if one is None else tensor_of(one, to) for one in totals)
     return of_input, of_weight, of_bias
 
 
@@ -313,7 +340,7 @@ def _images(x: Tensor, images: int, channels: int, positions: int) -> ChannelVie
     return channels_of(x if x.shape[:2] == (images, channels) else x.reshape(images, channels, positions))
 
 
-def _of_groups(sums: Floats, groups: int) -> Floats:
+def _of_groups(program: ChannelProgram, sums: Floats, groups: int) -> Floats:
     """Return the sums of groups of channels, for sums (2, images, channels)."""
     _, images, channels = sums.shape
-    return totals(sums.reshape(2, images, groups, channels // groups, 1))[..., 0]
+    return program.totals(sums.reshape(2, images, groups, channels // groups, 1))[..., 0]

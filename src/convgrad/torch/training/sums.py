@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from convgrad.torch.training.channels import ChannelView, sums_of
+from convgrad.torch.training.channels import ChannelProgram, ChannelView
 from convgrad.torch.training.row import SECTIONS, SUMMED, UnservedError, row
 
 Sums = TypeVar("Sums", Tensor, NDArray[np.float64])
@@ -39,7 +39,9 @@ def moments(
     seen, other = _seen(x, y, kept, reduced)
     others = () if other is None else (other,)
     name = "products" if others else "squares"
-    found = sums_of(name, seen, *others, plain=plain, products=products, combined=False)
+    program = ChannelProgram(x.numel())
+    found = program.sums_of(name, seen, *others, plain=plain, products=products, combined=False)
+    program.run()
     shape = [1 if dim in reduced else x.shape[dim] for dim in range(x.dim()) if keepdim or dim not in reduced]
     return tuple([torch.from_numpy(np.ascontiguousarray(one)).reshape(shape) for one in found])
 

@@ -1,26 +1,27 @@
-"""The IR of drivers that compute a map on tensors.
+"""The IR of tasks that compute a map on tensors.
 
-The tensors of ``module_of`` have three axes: outer, rows and columns. An operand or a result is contiguous along the
-columns, or an operand has one number per row. All other strides are arguments, so an operand of stride 0 is repeated.
-Tasks are blocks of rows and columns.
+The tensors of a map have three axes: outer, rows and columns. An operand or a result is contiguous along the columns,
+or an operand has one number per row. All other strides are arguments, so an operand of stride 0 is repeated. Tasks are
+blocks of rows and columns.
 
-``module_of_lists`` computes the same map on many dense tensors. Its tasks are rows of a table.
+The same map on many dense tensors, which are lists, has a table with a row per task.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from convgrad.engines.llvm.added import in_vectors
 from convgrad.engines.llvm.arguments import Named, columns
 from convgrad.engines.llvm.convert import BYTES, load_vector, read, write
-from convgrad.engines.llvm.driver import claimed
 from convgrad.engines.llvm.elementwise.arithmetic import Vector, VectorOperations, narrowed, widened
-from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.emit import Function, Value
 from convgrad.engines.tensors import PER_ROW
 from convgrad.formats import F64
 from convgrad.plan.machine import Isa
-from convgrad.plan.records import FLAGS, Record, addresses
+from convgrad.plan.records import Record, addresses
 from convgrad.spec.elementwise.table import MAPS
 
 STRIDES = Record("outer", "row")  # the strides of outer axis and rows, in bytes
@@ -35,39 +36,67 @@ class MapSpec:
     formats: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class ListsSpec:
+    """What the code of a map on lists depends on."""
+
+    of: MapSpec
+
+    @property
+    def isa(self) -> Isa:
+        """The instruction set."""
+        return self.of.isa
+
+
 def arguments_of(spec: MapSpec) -> Record:
-    """Return the driver's arguments."""
-    numbers = Record("rows", "all_rows", "columns", "task_rows", "task_columns", "column_blocks", "task_count")
+    """Return the arguments of the tasks."""
+    numbers = Record("rows", "all_rows", "columns", "task_rows", "task_columns", "column_blocks")
     return record_of(len(spec.formats), Record(), numbers)
 
 
 def record_of(tensors: int, places: Record, numbers: Record) -> Record:
-    """Return a driver's arguments: the addresses of tensors and other places, numbers, and the tensors' strides."""
+    """Return arguments of tasks: the addresses of tensors and other places, numbers, and the tensors' strides."""
     names = [f"t{number}" for number in range(tensors)]
-    record = FLAGS + addresses(*(f"{name}.data" for name in names)) + places + numbers
+    record = addresses(*(f"{name}.data" for name in names)) + places + numbers
     for name in names:
         record += STRIDES.within(name)
     return record
 
 
-def module_of(spec: MapSpec) -> str:
-    """Return the IR of ``driver(arguments, scratch)``."""
-    module = Module()
-    f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
-    a = columns(f, f.arguments, arguments_of(spec))
-    with claimed(f, spec.isa, a, a.task_count) as task:
-        row_block, column_block = f.divided(task, a.column_blocks)
-        first, column = row_block * a.task_rows, column_block * a.task_columns
-        length = f.min(a.task_columns, a.columns - column)
-        with f.loop(f.min(a.task_rows, a.all_rows - first)) as loop:
-            _row(f, spec, a, first + loop.index, column, length)
-    return str(module)
+def emit_task(f: Function, spec: MapSpec, a: Named, task: Value) -> None:
+    """Emit the map of a block of rows and columns."""
+    row_block, column_block = f.divided(task, a.column_blocks)
+    first, column = row_block * a.task_rows, column_block * a.task_columns
+    length = f.min(a.task_columns, a.columns - column)
+    with digits_from(f, first, f.min(a.task_rows, a.all_rows - first), a.rows) as (outer, row):
+        _row(f, spec, a, outer, row, column, length)
 
 
-def arguments_of_lists(spec: MapSpec) -> Record:
-    """Return the arguments of the driver for lists: a table with a row per task, and the numbers among the operands."""
-    numbers = [f"t{at}.data" for at, fmt in enumerate(spec.formats) if fmt == PER_ROW]
-    return FLAGS + addresses(*numbers, "table") + Record("task_count")
+@contextmanager
+def digits_from(f: Function, first: Value, count: Value, *bases: Value) -> Iterator[list[Value]]:
+    """Repeat a block for ``count`` numbers from ``first``, written with one digit more than there are ``bases``.
+
+    Only the first number is divided, because a division takes as long as many vectors.
+    """
+    digits: list[Value] = []
+    for base in reversed(bases):
+        first, digit = f.divided(first, base)
+        digits.insert(0, digit)
+    with f.loop(count, **{f"d{n}": digit for n, digit in enumerate([first, *digits])}) as loop:
+        yield [*loop.carried.values()]
+        increment, names = f.value(1), [*loop.carried]
+        following: dict[str, Value] = {}
+        for name, base in zip(reversed(names[1:]), reversed(bases), strict=True):
+            digit = loop.carried[name] + increment
+            increment = f.op("i64", f"zext {digit >= base} to i64")
+            following[name] = f.select(digit >= base, f.value(0), digit)
+        loop.next(**following, **{names[0]: loop.carried[names[0]] + increment})
+
+
+def arguments_of_lists(spec: ListsSpec) -> Record:
+    """Return the arguments of the tasks on lists: a table with a row per task, and the numbers among the operands."""
+    numbers = [f"t{at}.data" for at, fmt in enumerate(spec.of.formats) if fmt == PER_ROW]
+    return addresses(*numbers, "table")
 
 
 def task_of_lists(spec: MapSpec) -> Record:
@@ -75,21 +104,16 @@ def task_of_lists(spec: MapSpec) -> Record:
     return addresses(*[f"t{at}.data" for at, fmt in enumerate(spec.formats) if fmt != PER_ROW]) + Record("length")
 
 
-def module_of_lists(spec: MapSpec) -> str:
-    """Return the IR of ``driver(arguments, scratch)`` for lists of tensors."""
-    module, record = Module(), task_of_lists(spec)
-    f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
-    a = columns(f, f.arguments, arguments_of_lists(spec))
-    with claimed(f, spec.isa, a, a.task_count) as task:
-        row = columns(f, f.at(a.table, task * record.bytes), record)
-        sides = [(a if fmt == PER_ROW else row).of(f"t{at}") for at, fmt in enumerate(spec.formats)]
-        emit_elements(f, spec, [side.data for side in sides], row.length)
-    return str(module)
+def emit_task_of_lists(f: Function, spec: ListsSpec, a: Named, task: Value) -> None:
+    """Emit the map of the elements of a row of the table."""
+    record = task_of_lists(spec.of)
+    row = columns(f, f.at(a.table, task * record.bytes), record)
+    sides = [(a if fmt == PER_ROW else row).of(f"t{at}") for at, fmt in enumerate(spec.of.formats)]
+    emit_elements(f, spec.of, [side.data for side in sides], row.length)
 
 
-def _row(f: Function, spec: MapSpec, a: Named, number: Value, column: Value, length: Value) -> None:
+def _row(f: Function, spec: MapSpec, a: Named, outer: Value, row: Value, column: Value, length: Value) -> None:
     """Emit the map of ``length`` elements of a row."""
-    outer, row = f.divided(number, a.rows)
     pointers = []
     for at, fmt in enumerate(spec.formats):
         tensor = a.of(f"t{at}")

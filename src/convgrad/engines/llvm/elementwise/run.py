@@ -1,8 +1,9 @@
-"""Prepared calls of maps and of sums: all arguments but the addresses of the tensors."""
+"""Prepared calls of maps, sums and trees: all arguments but the addresses of the tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from struct import Struct
 
@@ -13,11 +14,10 @@ from convgrad.engines.addresses import address_of
 from convgrad.engines.engine import CompiledKernel
 from convgrad.engines.llvm import isas, jit
 from convgrad.engines.llvm.convert import BYTES
-from convgrad.engines.llvm.elementwise import maps, sums, trees
+from convgrad.engines.llvm.elementwise import maps, stages, sums, trees
 from convgrad.engines.llvm.execute import copied, filled, run
-from convgrad.engines.tensors import REMEMBERED_LISTS, TASK_ELEMENTS, Extents, Lists, Strided, Summands
+from convgrad.engines.tensors import REMEMBERED_LISTS, TASK_ELEMENTS, Extents, Lists, Strided, Summands, rows_of_task
 from convgrad.plan.machine import LINE_BYTES, Isa
-from convgrad.plan.records import FLAGS, Record
 from convgrad.spec.elementwise.sums import CHAINS, SECTION, sections_of
 from convgrad.spec.order import FAN_IN
 
@@ -26,43 +26,65 @@ REMEMBERED = 1024  # calls
 _SCRATCH_BYTES = 64  # of a driver that needs none
 
 
+@dataclass(frozen=True, eq=False)
+class PreparedStage:
+    """A stage of a call: what its code depends on, and its arguments without addresses."""
+
+    spec: stages.Spec
+    values: Mapping[str, int]
+    traffic: int  # bytes
+    scratch_bytes: int = _SCRATCH_BYTES  # per thread
+    table: NDArray[np.int64] | None = None  # of a map on lists
+
+
 class PreparedDriver:
-    """A driver and its arguments without addresses, which follow the flags in its record."""
+    """The driver of stages and its arguments without addresses. A call of few bytes runs on one thread."""
 
-    __slots__ = ("_addresses", "_arguments", "_driver", "_scratch_bytes", "_table", "_threads", "_time_ms")
+    __slots__ = ("_arguments", "_driver", "_places", "_scratch_bytes", "_stages", "_threads", "_time_ms")
 
-    def __init__(
-        self,
-        isa: Isa,
-        driver: CompiledKernel,
-        record: Record,
-        values: Mapping[str, int],
-        threads: int,
-        traffic: int,
-        scratch_bytes: int,
-        table: NDArray[np.int64] | None = None,
-    ) -> None:
-        self._driver = driver
-        self._arguments, self._table = filled(record, values), table
-        self._addresses = Struct(f"{len(set(record.addresses).difference(FLAGS.columns, values))}q")
-        self._threads = min(threads, values["task_count"])
+    def __init__(self, isa: Isa, parts: tuple[PreparedStage, ...], threads: int, by_rows: bool) -> None:
+        specs = tuple([stage.spec for stage in parts])
+        record, values = stages.record_of(specs), dict[str, int]()
+        self._places: list[tuple[int, Struct, slice]] = []
+        begin = 0
+        for number, stage in enumerate(parts):
+            values |= {f"s{number}.{name}": value for name, value in stage.values.items()}
+            names = [name for name in stages.addresses_of(stage.spec) if name not in stage.values]
+            if names:
+                place = record.at(f"s{number}.{names[0]}")
+                self._places.append((place, Struct(f"{len(names)}q"), slice(begin, begin + len(names))))
+            begin += len(names)
+        counts = [stage.values["task_count"] for stage in parts]
+        assert not by_rows or len(set(counts)) == 1, "the stages of a driver by rows have the same tasks"
+        self._driver, self._stages = _driver(isa, specs, by_rows), parts
+        self._arguments = filled(record, values)
+        self._threads, traffic = min(threads, max(counts)), sum([stage.traffic for stage in parts])
         self._time_ms = isas.machine(isa).for_traffic(traffic).traffic_ns(traffic) / 1e6 / self._threads
-        self._scratch_bytes = scratch_bytes
+        self._scratch_bytes = max([stage.scratch_bytes for stage in parts])
 
     def __call__(self, addresses: Sequence[int], keep: object) -> None:
-        """Run the driver on tensors at these addresses."""
+        """Run the driver on tensors at these addresses: those of the first stage, then those of the next one."""
         arguments, _ = copied(self._arguments)
-        self._addresses.pack_into(arguments, FLAGS.bytes, *addresses)
-        run(self._driver, arguments, self._scratch_bytes, self._threads, self._time_ms, (keep, self._table))
+        for place, struct, own in self._places:
+            struct.pack_into(arguments, place, *addresses[own])
+        run(self._driver, arguments, self._scratch_bytes, self._threads, self._time_ms, (keep, self._stages))
 
 
 @lru_cache(REMEMBERED)
-def prepared_map(isa: Isa, name: str, tensors: tuple[Strided, ...], extents: Extents, threads: int) -> PreparedDriver:
-    """Return the call of a map on operands and results, which are ``tensors`` in this order."""
+def prepared(isa: Isa, parts: tuple[PreparedStage, ...], threads: int, by_rows: bool = False) -> PreparedDriver:
+    """Return the call that computes stages in order, or each task of all stages if ``by_rows``."""
+    return PreparedDriver(isa, parts, threads, by_rows)
+
+
+@lru_cache(REMEMBERED)
+def map_stage(
+    isa: Isa, name: str, tensors: tuple[Strided, ...], extents: Extents, max_columns: int = TASK_ELEMENTS
+) -> PreparedStage:
+    """Return the stage of a map on operands and results, which are ``tensors`` in this order."""
     outer, rows, columns = extents
-    task_columns = min(columns, TASK_ELEMENTS)
+    task_columns = min(columns, max_columns)
     column_blocks = -(-columns // task_columns)
-    task_rows = max(1, TASK_ELEMENTS // columns)
+    task_rows = rows_of_task(columns)
     values = {
         "rows": rows,
         "all_rows": outer * rows,
@@ -76,13 +98,12 @@ def prepared_map(isa: Isa, name: str, tensors: tuple[Strided, ...], extents: Ext
         values |= {f"t{number}.outer": tensor.outer, f"t{number}.row": tensor.row}
     spec = maps.MapSpec(isa, name, tuple([tensor.fmt for tensor in tensors]))
     traffic = outer * rows * columns * sum([BYTES[fmt] for fmt in spec.formats if fmt])
-    record = maps.arguments_of(spec)
-    return PreparedDriver(isa, _driver(isa, maps.module_of, spec), record, values, threads, traffic, _SCRATCH_BYTES)
+    return PreparedStage(spec, values, traffic)
 
 
 @lru_cache(REMEMBERED_LISTS)
 def prepared_lists(isa: Isa, name: str, lists: Lists, threads: int) -> PreparedDriver:
-    """Return the call of a map on each tensor of lists."""
+    """Return the call of a map on each tensor of lists. Its addresses are those of the numbers."""
     spec = maps.MapSpec(isa, name, lists.all_formats)
     lengths = np.array(lists.lengths, np.int64)
     blocks = -(-lengths // TASK_ELEMENTS)
@@ -94,14 +115,13 @@ def prepared_lists(isa: Isa, name: str, lists: Lists, threads: int) -> PreparedD
     length = np.minimum(TASK_ELEMENTS, lengths[of_task] - first)
     table = np.ascontiguousarray(np.column_stack([places, length]), np.int64)
     values = {"table": address_of(table), "task_count": len(table)}
-    record, traffic = maps.arguments_of_lists(spec), int(lengths.sum() * sizes.sum())
-    driver = _driver(isa, maps.module_of_lists, spec)
-    return PreparedDriver(isa, driver, record, values, threads, traffic, _SCRATCH_BYTES, table)
+    stage = PreparedStage(maps.ListsSpec(spec), values, int(lengths.sum() * sizes.sum()), table=table)
+    return PreparedDriver(isa, (stage,), threads, by_rows=False)
 
 
 @lru_cache(REMEMBERED)
-def prepared_sums(isa: Isa, summands: Summands, threads: int) -> PreparedDriver:
-    """Return the call that writes the f64 sums (sums, sections, channels). Their address follows the tensors'."""
+def sums_stage(isa: Isa, summands: Summands, threads: int) -> PreparedStage:
+    """Return the stage that writes the f64 sums (sums, sections, channels). Their address follows the tensors'."""
     (images, channels, positions), last = summands.shape, summands.channels_last
     formats = tuple([one.fmt for one in summands.tensors])
     spec = sums.SumsSpec(isa, summands.name, formats, last, summands.plain, summands.products, summands.stored)
@@ -111,7 +131,7 @@ def prepared_sums(isa: Isa, summands: Summands, threads: int) -> PreparedDriver:
     strip = -(-channels // (strips * sums.WIDTH)) * sums.WIDTH
     chain = strip * sums.F64_BYTES + LINE_BYTES  # not a power of two, so that chains are in different sets of a cache
     units = sections.count * channels
-    task_units = max(1, TASK_ELEMENTS // (min(positions, SECTION) * sections.group))
+    task_units = rows_of_task(min(positions, SECTION) * min(sections.group, images))
     values = {
         "images": images,
         "group": sections.group,
@@ -130,27 +150,54 @@ def prepared_sums(isa: Isa, summands: Summands, threads: int) -> PreparedDriver:
         values |= {f"t{number}.outer": tensor.outer, f"t{number}.row": tensor.row}
     traffic = images * channels * positions * sum([BYTES[fmt] for fmt in formats if fmt])
     scratch = CHAINS * spec.sums * chain if last else _SCRATCH_BYTES
-    return PreparedDriver(
-        isa, _driver(isa, sums.module_of, spec), sums.arguments_of(spec), values, threads, traffic, scratch
-    )
+    return PreparedStage(spec, values, traffic, scratch)
 
 
 @lru_cache(REMEMBERED)
-def prepared_trees(isa: Isa, matrices: int, rows: int, width: int, threads: int) -> PreparedDriver:
-    """Return the call that adds the rows of f64 matrices by the 16-ary tree. Its addresses: matrices, totals."""
+def trees_stage(isa: Isa, matrices: int, rows: int, width: int) -> PreparedStage:
+    """Return the stage that adds the rows of f64 matrices by the 16-ary tree. Its addresses: matrices, totals."""
     levels, nodes = 1, -(-rows // FAN_IN)
     scratch_bytes = max(_SCRATCH_BYTES, nodes * width * sums.F64_BYTES)
     while nodes > 1:
         levels, nodes = levels + 1, -(-nodes // FAN_IN)
     values = {"rows": rows, "width": width, "levels": levels, "task_count": matrices}
     traffic = matrices * rows * width * sums.F64_BYTES
-    return PreparedDriver(
-        isa, _driver(isa, trees.module_of, isa), trees.ARGUMENTS, values, threads, traffic, scratch_bytes
-    )
+    return PreparedStage(trees.TreesSpec(isa), values, traffic, scratch_bytes)
 
 
 @cache
-def _driver(isa: Isa, module: Callable[..., str], described: maps.MapSpec | sums.SumsSpec | Isa) -> CompiledKernel:
-    (driver,) = jit.functions(isa, module, described, driver=jit.DRIVER)
+def _driver(isa: Isa, specs: tuple[stages.Spec, ...], by_rows: bool) -> CompiledKernel:
+    (driver,) = jit.functions(isa, stages.module_of, isa, specs, by_rows, driver=jit.DRIVER)
     kernel: CompiledKernel = driver
     return kernel
+
+
+class ElementwiseCalls:
+    """Stages and calls for one instruction set."""
+
+    __slots__ = ("isa",)
+
+    def __init__(self, isa: Isa) -> None:
+        self.isa = isa
+
+    def map(
+        self, name: str, tensors: tuple[Strided, ...], extents: Extents, max_columns: int = TASK_ELEMENTS
+    ) -> PreparedStage:
+        """Return the stage of a map on operands and results; a task has ``max_columns`` at most."""
+        return map_stage(self.isa, name, tensors, extents, max_columns)
+
+    def sums(self, summands: Summands, threads: int) -> PreparedStage:
+        """Return the stage that writes the f64 sums (sums, sections, channels) of elements and of products."""
+        return sums_stage(self.isa, summands, threads)
+
+    def trees(self, matrices: int, rows: int, width: int) -> PreparedStage:
+        """Return the stage that writes the totals of the rows of f64 matrices, by the 16-ary tree."""
+        return trees_stage(self.isa, matrices, rows, width)
+
+    def prepared(self, parts: tuple[PreparedStage, ...], threads: int, by_rows: bool = False) -> PreparedDriver:
+        """Return the call that computes stages in order, or each task of all stages if ``by_rows``."""
+        return prepared(self.isa, parts, threads, by_rows)
+
+    def lists(self, name: str, lists: Lists, threads: int) -> PreparedDriver:
+        """Return the call of a map on each tensor of lists. Its addresses are those of the numbers."""
+        return prepared_lists(self.isa, name, lists, threads)

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from convgrad.engines.llvm.arguments import Named, columns
+from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.convert import BYTES, read, store_masked, write
-from convgrad.engines.llvm.driver import claimed
 from convgrad.engines.llvm.elementwise.arithmetic import Vector, VectorOperations, widened
-from convgrad.engines.llvm.elementwise.maps import record_of
-from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.elementwise.maps import digits_from, record_of
+from convgrad.engines.llvm.emit import Function, Value
 from convgrad.engines.tensors import PER_ROW
 from convgrad.formats import F32
 from convgrad.plan.machine import Isa
@@ -49,20 +48,15 @@ class SumsSpec:
 
 
 def arguments_of(spec: SumsSpec) -> Record:
-    """Return the driver's arguments. A group has ``group`` images, and an image ``sections`` sections."""
+    """Return the arguments of the tasks. A group has ``group`` images, and an image ``sections`` sections."""
     numbers = Record("images", "group", "sections", "positions", "channels", "all_sections")
-    numbers += Record("task_count", "task_units", "units", "strips", "strip", "chain")
+    numbers += Record("task_units", "units", "strips", "strip", "chain")
     return record_of(len(spec.formats), addresses("out"), numbers)
 
 
-def module_of(spec: SumsSpec) -> str:
-    """Return the IR of ``driver(arguments, scratch)``."""
-    module = Module()
-    f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
-    a = columns(f, f.arguments, arguments_of(spec))
-    with claimed(f, spec.isa, a, a.task_count) as task:
-        (_columns if spec.channels_last else _rows)(f, spec, a, task)
-    return str(module)
+def emit_task(f: Function, spec: SumsSpec, a: Named, task: Value) -> None:
+    """Emit the sums of sections and channels."""
+    (_columns if spec.channels_last else _rows)(f, spec, a, task)
 
 
 def _added(
@@ -111,10 +105,8 @@ def _images_of(f: Function, a: Named, group: Value) -> Value:
 def _rows(f: Function, spec: SumsSpec, a: Named, task: Value) -> None:
     """Emit the sums of the units of a task; a unit is a section of one channel."""
     first = task * a.task_units
-    with f.loop(f.min(a.task_units, a.units - first)) as loop:
-        number = first + loop.index
-        line, inside = f.divided(number, a.sections)  # neighbouring units are neighbours in memory
-        group, channel = f.divided(line, a.channels)
+    count = f.min(a.task_units, a.units - first)
+    with digits_from(f, first, count, a.channels, a.sections) as (group, channel, inside):  # in the order of memory
         section = group * a.sections + inside
         begin = inside * SECTION
         length = f.min(a.positions - begin, SECTION)

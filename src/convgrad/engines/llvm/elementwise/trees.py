@@ -1,35 +1,41 @@
-"""The IR of a driver that adds the rows of matrices of f64 by the 16-ary reduction tree."""
+"""The IR of tasks that add the rows of matrices of f64 by the 16-ary reduction tree."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from convgrad.engines.llvm.added import in_vectors
-from convgrad.engines.llvm.arguments import columns
+from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.convert import load_vector, store_masked
-from convgrad.engines.llvm.driver import claimed
 from convgrad.engines.llvm.elementwise.sums import F64_BYTES
-from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.emit import Function, Value
 from convgrad.plan.machine import Isa
-from convgrad.plan.records import FLAGS, Record, addresses
+from convgrad.plan.records import Record, addresses
 from convgrad.spec.order import FAN_IN
 
-ARGUMENTS = FLAGS + addresses("sums", "out") + Record("rows", "width", "levels", "task_count")
+
+@dataclass(frozen=True)
+class TreesSpec:
+    """What the code depends on."""
+
+    isa: Isa
 
 
-def module_of(isa: Isa) -> str:
-    """Return the IR of ``driver(arguments, scratch)``. A task adds the rows of a matrix, which are ``width`` wide.
+def arguments_of(spec: TreesSpec) -> Record:
+    """Return the arguments of the tasks. The tree has ``levels``, at least one."""
+    return addresses("sums", "out") + Record("rows", "width", "levels")
 
-    The tree has ``levels``, at least one. Scratch has the nodes of the first level, and then those of the next ones.
+
+def emit_task(f: Function, spec: TreesSpec, a: Named, task: Value) -> None:
+    """Emit the sums of the rows of a matrix, which are ``width`` wide.
+
+    Scratch has the nodes of the first level, and then those of the next ones.
     """
-    module = Module()
-    f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
-    a = columns(f, f.arguments, ARGUMENTS)
-    with claimed(f, isa, a, a.task_count) as task:
-        row = a.width * F64_BYTES
-        out = f.at(a.out, task * row)
-        nodes = _level(f, isa, f.at(a.sums, task * a.rows * row), out, a.rows, a.width)
-        with f.loop(a.levels - 1, nodes=nodes) as level:
-            level.next(nodes=_level(f, isa, f.scratch, out, level.nodes, a.width))
-    return str(module)
+    row = a.width * F64_BYTES
+    out = f.at(a.out, task * row)
+    nodes = _level(f, spec.isa, f.at(a.sums, task * a.rows * row), out, a.rows, a.width)
+    with f.loop(a.levels - 1, nodes=nodes) as level:
+        level.next(nodes=_level(f, spec.isa, f.scratch, out, level.nodes, a.width))
 
 
 def _level(f: Function, isa: Isa, source: Value, out: Value, rows: Value, width: Value) -> Value:
