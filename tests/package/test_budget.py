@@ -11,15 +11,15 @@ import pytest
 from tests.package.syntax import statements
 from tests.support.places import SOURCES
 
-TOTAL = 423_480  # tokens of all rooms
+TOTAL = 423_918  # tokens of all rooms
 BUDGETS = {  # tokens by room: a folder without the folders in it
     ".": 7_370, "arrays": 3_109, "arrays/libraries": 2_614, "cli": 19_482, "cli/bench": 8_068, "cli/parsers": 2_621,
-    "dask": 5_183, "engines": 8_831, "engines/cuda": 8_320, "engines/llvm": 27_101, "engines/llvm/elementwise": 7_048,
+    "dask": 5_183, "engines": 8_831, "engines/cuda": 8_320, "engines/llvm": 27_124, "engines/llvm/elementwise": 7_065,
     "engines/llvm/gemm": 9_575, "engines/llvm/kn2row": 4_836, "engines/llvm/split_k": 9_846,
-    "engines/llvm/stencils": 7_304, "engines/llvm/winograd": 10_768, "files": 4_793, "functional": 16_066,
+    "engines/llvm/stencils": 7_304, "engines/llvm/winograd": 10_768, "files": 4_793, "functional": 16_083,
     "graph": 13_980, "jax": 9_554, "plan": 9_506, "plan/cuda": 6_148, "plan/gemm": 7_931, "plan/kn2row": 4_418,
     "plan/split_k": 12_812, "plan/stencils": 4_434, "plan/winograd": 4_491, "scale": 10_797, "spec": 21_273,
-    "spec/elementwise": 5_883, "spec/winograd": 8_914, "torch": 20_826, "torch/training": 22_963, "verify": 28_676,
+    "spec/elementwise": 5_907, "spec/winograd": 8_914, "torch": 20_826, "torch/training": 23_320, "verify": 28_676,
     "verify/cases": 26_835, "verify/diagnose": 16_415, "verify/judge": 7_405, "verify/judge/statistics": 5_095,
     "verify/probe": 7_703, "verify/testing": 4_486,
 }  # fmt: skip

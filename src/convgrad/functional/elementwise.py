@@ -34,8 +34,7 @@ class Program:
     __slots__ = ("_addresses", "_calls", "_columns", "_kept", "_stages", "_threads")
 
     def __init__(self, threads: int, columns: int | None = None) -> None:
-        generated = engines.generated()
-        self._calls = None if generated.why_no_kernels() else generated.elementwise()
+        self._calls = engines.generated().elementwise()
         self._threads, self._columns = threads, columns
         self._stages: list[PreparedStage] = []
         self._addresses: list[int] = []
@@ -112,17 +111,21 @@ def compute(
     name: str, tensors: tuple[Strided, ...], extents: Extents, addresses: Sequence[int], threads: int, keep: object
 ) -> None:
     """Compute the map ``name``; see ``Program.map``."""
-    program = Program(threads)
-    program.map(name, tensors, extents, addresses, keep)
-    program.run()
+    if 0 in extents:
+        return
+    calls = engines.generated().elementwise()
+    if calls is None:
+        compute_by_numpy(name, tensors, extents, addresses)
+    else:
+        calls.prepared((calls.map(name, tensors, extents),), threads)(addresses, keep)
 
 
 def compute_lists(name: str, lists: Lists, numbers: NDArray[np.float32], threads: int, keep: object) -> None:
     """Compute a map on each tensor of lists, and on ``numbers``, which are the operands after the tensors."""
-    generated = engines.generated()
+    calls = engines.generated().elementwise()
     places = [address_of(numbers) + number * numbers.itemsize for number in range(len(numbers))]
-    if not generated.why_no_kernels():
-        generated.elementwise().lists(name, lists, threads)(places, (numbers, keep))
+    if calls is not None:
+        calls.lists(name, lists, threads)(places, (numbers, keep))
         return
     tensors = tuple([Strided(fmt, 0, 0) for fmt in lists.all_formats])
     for addresses, length in zip(lists.addresses, lists.lengths, strict=True):

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 @deferred
-def _elementwise() -> type[ElementwiseCalls]:
-    """Return the class that prepares maps and sums, because few calls need its emitter."""
-    from convgrad.engines.llvm.elementwise.run import ElementwiseCalls  # noqa: PLC0415
+def _elementwise() -> Callable[[Isa], ElementwiseCalls]:
+    """Return the function that returns maps and sums for an instruction set, because few calls need its emitter."""
+    from convgrad.engines.llvm.elementwise.run import calls_for  # noqa: PLC0415
 
-    return ElementwiseCalls
+    return calls_for
 
 
 @deferred
@@ -93,15 +93,16 @@ class LlvmEngine:
             Strided(PER_ROW, 0, factors.itemsize),
             Strided(F32.name, 0, elements * out.itemsize),
         )
-        arrays = data, factors, out
+        arrays, calls = (data, factors, out), self.elementwise()
+        assert calls is not None, "the engine was asked, and has kernels"
         if out.size:
-            calls = self.elementwise()
             call = calls.prepared((calls.map("product", tensors, (1, len(out), elements)),), threads)
             call([address_of(array) for array in arrays], arrays)
 
-    def elementwise(self) -> ElementwiseCalls:
-        """Return the maps and sums of ``spec/elementwise/``, with the instruction set that is now in force."""
-        return _elementwise()(_isa())
+    def elementwise(self) -> ElementwiseCalls | None:
+        """Return the maps and sums of ``spec/elementwise/`` for the instruction set in force; None without kernels."""
+        isa = isas.isa()
+        return None if isa is None else _elementwise()(isa)
 
     def add_up(self, terms: Sequence[Array], out: Array, fmt: Format, accumulate: bool) -> None:
         """Write the sum of dense f32 arrays, added from the first to the last, into ``out`` with the usual epilogue."""

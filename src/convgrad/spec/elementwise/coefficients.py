@@ -1,4 +1,4 @@
-"""Maps of norms' coefficients, in f64: from sums per channel to the coefficients of ``normalize`` and its gradient."""
+"""Maps of coefficients, in f64: from sums per channel or row to the operands of norms, softmax and their gradients."""
 
 from __future__ import annotations
 
@@ -83,3 +83,9 @@ def running_gradient(
     """Return the factor of g, the gradient of the weight and the gradient of the bias, with running values."""
     inverse = 1.0 / m.sqrt(variance + eps)
     return inverse * weight, (products - mean * total) * inverse, total
+
+
+@COEFFICIENTS.add(wide=True)
+def rounded(m: Operations, total: Number) -> Number:
+    """Return a sum rounded to f32."""
+    return total

@@ -18,6 +18,7 @@ from convgrad.engines.settings import on
 from convgrad.engines.tensors import PER_ROW, TASK_ELEMENTS, Extents, Strided, Summands
 from convgrad.formats import F32, F64, FORMATS
 from convgrad.functional import elementwise
+from convgrad.spec.elementwise.sums import SECTION
 from convgrad.torch.kernels import LAST, is_channels_last, threads_of_call
 from convgrad.torch.training.row import LOW
 from convgrad.torch.training.tensors import F32_BYTES, NAMES, NUMBER, REMEMBERED, ROW_NUMBER, read_address
@@ -92,6 +93,12 @@ class ChannelProgram:
         self._program = elementwise.Program(1 if self._small else threads_of_call(), columns)
         self._copies: list[tuple[Tensor, Tensor]] = []
 
+    @classmethod
+    def of_rows(cls, seen: ChannelView) -> ChannelProgram:
+        """Return a program for a tensor's rows: one pass over memory if a row's sums have one section."""
+        positions = seen.shape[2]
+        return cls(seen.tensor.numel(), positions if positions <= SECTION else None)
+
     def mapped(
         self,
         name: str,
@@ -99,18 +106,20 @@ class ChannelProgram:
         *tensors: Tensor,
         coefficients: Sequence[Tensor],
         columns: Sequence[Tensor] = (),
+        out: Tensor | None = None,
     ) -> Tensor:
         """Return the result of a map on tensors like ``seen``, and then on f32 coefficients.
 
         Coefficients have the shape (channels,) or (images, channels). If positions are contiguous, the last operands of
-        the map can be ``columns``, which have one number per position, for all channels.
+        the map can be ``columns``, which have one number per position, for all channels. The result is ``out``, a
+        tensor with the strides of ``seen``, or a new tensor of its type.
         """
         images, channels, positions = seen.shape
         extents = images, channels, positions
         if seen.last:
             per_image = any([one.dim() == 2 for one in coefficients])
             extents = (images, positions, channels) if per_image else (1, images * positions, channels)
-        result = torch.empty_like(seen.tensor)
+        result = torch.empty_like(seen.tensor) if out is None else out
         vectors = _vectors(coefficients, F32.name if seen.last else PER_ROW)
         layout = _layout(_types((*tensors, result)), vectors, _types(columns), extents)
         operands = *tensors, *coefficients, *columns

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from convgrad.torch.training.channels import ChannelProgram, rows_of
+from convgrad.torch.training.channels import ChannelProgram, ChannelView, Floats, rows_of
 from convgrad.torch.training.functions import exp64, log1p64, log64
 from convgrad.torch.training.row import SECTIONS, UnservedError, common_type, row
 from convgrad.torch.training.sums import products, rounded, total
@@ -24,19 +24,26 @@ _DEPTH = "h v sum(abs(losses)), / count for the mean, + 3 u of each loss + u abs
 _EXPONENTIALS = "e = exp(self - max) by f32 operations, s = sum of e"
 
 
+def _rows(x: Tensor, dim: int) -> ChannelView | None:
+    """Return a tensor whose rows are the elements along a dimension; None if this is not the last dimension."""
+    dim %= max(x.dim(), 1)
+    if not x.dim() or x.shape[dim:].numel() != x.shape[dim]:
+        return None
+    return rows_of(x, x.numel() // x.shape[dim], x.shape[dim])
+
+
 def _exponentials(self: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return the largest elements along a dimension, e = exp(self - largest), and the sums of e in f64."""
     largest = self.amax(dim, keepdim=True).float()
-    dim %= max(self.dim(), 1)
-    if not self.dim() or self.shape[dim:].numel() != self.shape[dim]:
-        e = elements("exp_of_difference", self.float(), largest)
-        return largest, e, total(e, dim, True)
-    rows = rows_of(self.float(), largest.numel(), self.shape[dim])
-    e = torch.empty_like(rows.tensor) if rows.tensor is self else rows.tensor
-    program = ChannelProgram(e.numel())
-    sums = program.sums_of("exp_of_difference", rows, coefficients=(largest.reshape(-1),), products=False, terms=e)
-    program.run()
-    return largest, e, torch.from_numpy(sums[0]).reshape(largest.shape)
+    e = elements("exp_of_difference", self.float(), largest)
+    return largest, e, total(e, dim, True)
+
+
+def _exponentials_of_rows(program: ChannelProgram, rows: ChannelView, largest: Tensor) -> tuple[Tensor, Floats]:
+    """Return e = exp(x - largest), and the sums of e in f64, for the elements of each row."""
+    e = torch.empty_like(rows.tensor, dtype=torch.float32)
+    options = {"coefficients": (largest.reshape(-1),), "products": False, "terms": e}
+    return e, program.sums_of("exp_of_difference", rows, **options)
 
 
 @row(
@@ -50,7 +57,14 @@ def log_softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
     to = torch.float32 if half_to_float else self.dtype
     if not self.numel():
         return torch.empty_like(self, dtype=to)
-    largest, _, sums = _exponentials(self, dim)
+    rows = _rows(self, dim)
+    if rows is None:
+        largest, _, sums = _exponentials(self, dim)
+    else:
+        largest, program = self.amax(dim, keepdim=True).float(), ChannelProgram.of_rows(rows)
+        _, of_rows = _exponentials_of_rows(program, rows, largest)
+        program.run()
+        sums = torch.from_numpy(of_rows[0]).reshape(largest.shape)
     return elements("difference_of_two", self.float(), largest, log64(sums).float()).to(to)
 
 
@@ -64,8 +78,21 @@ def log_softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dt
     """Return the gradient of log_softmax from its output."""
     if not grad_output.numel():
         return torch.empty_like(grad_output)
+    if rows := _rows(grad_output, dim):
+        return _gradient_of_rows("log_softmax_backward", rows, output, input_dtype, products=False)
     sums = total(grad_output, dim, True).float()
     return elements("log_softmax_backward", grad_output.float(), output.float(), sums).to(input_dtype)
+
+
+def _gradient_of_rows(name: str, rows: ChannelView, output: Tensor, to: torch.dtype, *, products: bool) -> Tensor:
+    """Return a gradient from the sums of g, or those of its products with the output, of each row."""
+    program, output = ChannelProgram.of_rows(rows), output.contiguous()
+    sums = program.sums_of("products", rows, output, plain=not products, products=products)
+    coefficients = program.coefficients("rounded", (rows.shape[1],), [*sums], 1)
+    result = torch.empty_like(rows.tensor, dtype=to)
+    program.mapped(name, rows, rows.tensor, output, coefficients=coefficients, out=result)
+    program.run()
+    return result
 
 
 @row(
@@ -79,8 +106,17 @@ def softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
     to = torch.float32 if half_to_float else self.dtype
     if not self.numel():
         return torch.empty_like(self, dtype=to)
-    _, e, sums = _exponentials(self, dim)
-    return elements("quotient", e, sums.float(), out=e).to(to)
+    rows = _rows(self, dim)
+    if rows is None:
+        _, e, sums = _exponentials(self, dim)
+        return elements("quotient", e, sums.float(), out=e).to(to)
+    program = ChannelProgram.of_rows(rows)
+    e, of_rows = _exponentials_of_rows(program, rows, self.amax(dim, keepdim=True).float())
+    coefficients = program.coefficients("rounded", (rows.shape[1],), [*of_rows], 1)
+    result = e if to == torch.float32 else torch.empty_like(e, dtype=to)
+    program.mapped("quotient", rows._replace(tensor=e), e, coefficients=coefficients, out=result)
+    program.run()
+    return result
 
 
 @row(
@@ -93,6 +129,8 @@ def softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype:
     """Return the gradient of softmax from its output."""
     if not grad_output.numel():
         return torch.empty_like(grad_output)
+    if rows := _rows(grad_output, dim):
+        return _gradient_of_rows("softmax_backward", rows, output, input_dtype, products=True)
     sums = products(grad_output, output, dim, True).float()
     return elements("softmax_backward", grad_output.float(), output.float(), sums).to(input_dtype)
 

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from convgrad.spec.elementwise.sums import SECTION
 from convgrad.torch.training.channels import (
     ChannelProgram,
     ChannelView,
@@ -186,7 +185,7 @@ def layer_norm(
     _check_types(input, weight, bias)
     seen = _rows(input, normalized_shape)
     _, rows, positions = seen.shape
-    program = _program_of_rows(seen)
+    program = ChannelProgram.of_rows(seen)
     sums = program.sums_of("squares", seen)
     *found, inverse = _moments(program, sums, (rows,), positions, eps, (_NO_WEIGHT, _NO_BIAS))
     if weight is None and bias is None:
@@ -225,7 +224,7 @@ def layer_norm_backward(
     of_input = of_weight = of_bias = None
     if output_mask[0]:
         columns = [] if weight is None else [_column(weight, positions, 1.0)]
-        of_g, program = seen._replace(tensor=g), _program_of_rows(seen)
+        of_g, program = seen._replace(tensor=g), ChannelProgram.of_rows(seen)
         sums = program.sums_of("weighted_products" if columns else "products", of_g, seen.tensor, columns=columns)
         operands = *sums, center, inverse, _NO_WEIGHT, _NO_WEIGHT, float(positions)
         found = program.coefficients("gradient", (rows,), operands, 4)
@@ -245,12 +244,6 @@ def layer_norm_backward(
         of_bias = tensor_of(sums[0], _type_of(bias, g)).reshape(normalized_shape) if output_mask[2] else None
         of_weight = tensor_of(sums[-1], _type_of(weight, g)).reshape(normalized_shape) if output_mask[1] else None
     return of_input, of_weight, of_bias
-
-
-def _program_of_rows(seen: ChannelView) -> ChannelProgram:
-    """Return a program for a tensor's rows: one pass over memory if a row's sums have one section."""
-    positions = seen.shape[2]
-    return ChannelProgram(seen.tensor.numel(), positions if positions <= SECTION else None)
 
 
 def _rows(x: Tensor, normalized_shape: list[int]) -> ChannelView:

@@ -172,6 +172,12 @@ def _driver(isa: Isa, specs: tuple[stages.Spec, ...], by_rows: bool) -> Compiled
     return kernel
 
 
+@cache
+def calls_for(isa: Isa) -> ElementwiseCalls:
+    """Return the stages and calls for an instruction set."""
+    return ElementwiseCalls(isa)
+
+
 class ElementwiseCalls:
     """Stages and calls for one instruction set."""
 
