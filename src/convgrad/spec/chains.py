@@ -67,10 +67,10 @@ def sum_in_order(x: NDArray[np.float32], y: NDArray[np.float32], order: SumOrder
     begins = (np.arange(order.units)[:, None] * order.unit_terms + order.begins()).ravel()
     lengths = np.diff(begins, append=order.terms)
     taken = (np.arange(order.units * order.lines)[:, None] * order.length + order.taken()).ravel()
-    each = max(1, AT_ONCE // max(1, prod(x.shape[:-1])))
+    count = max(1, AT_ONCE // max(1, prod(x.shape[:-1])))
     with np.errstate(all="ignore"):
-        for some in range(0, len(chains), each):  # for speed, an array operation adds a term to each of many chains
-            blocks = np.arange(some, min(some + each, len(chains)))
+        for first in range(0, len(chains), count):  # for speed, an array operation adds a term to each of many chains
+            blocks = np.arange(first, min(first + count, len(chains)))
             for term in range(lengths[blocks].max()):
                 going = blocks[lengths[blocks] > term]
                 k = taken[begins[going] + term]

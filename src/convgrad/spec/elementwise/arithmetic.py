@@ -63,7 +63,7 @@ class NumpyOperations:
 
     def fma(self, a: Operand, b: Operand, c: Operand) -> Number:
         """Return a * b + c with one rounding."""
-        return fma_f32(*[np.asarray(one, np.float32) for one in (a, b, c)])
+        return fma_f32(*[np.asarray(operand, np.float32) for operand in (a, b, c)])
 
     def sqrt(self, a: Number) -> Number:
         """Return the square root."""

@@ -124,8 +124,8 @@ def mish_backward(m: Operations, g: Number, x: Number) -> Number:
 @ELEMENTS.add()
 def xlogy(m: Operations, x: Number, y: Number) -> Number:
     """Return x * log(y); 0 if x is 0 and y is not NaN."""
-    found = m.select(m.equal(x, 0.0), 0.0, x * f.log(m, y))
-    return m.select(m.equal(y, y), found, y)
+    product = m.select(m.equal(x, 0.0), 0.0, x * f.log(m, y))
+    return m.select(m.equal(y, y), product, y)
 
 
 @ELEMENTS.add()

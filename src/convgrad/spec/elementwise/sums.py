@@ -63,7 +63,7 @@ def section_sums(a: Array, b: Array | None, sections: Sections) -> Array:
     with np.errstate(all="ignore"):
         terms = a.astype(np.float64) if b is None else a.astype(np.float64) * b
         images, channels, _ = a.shape
-        found = np.zeros((sections.groups, sections.sections, channels))
+        sums = np.zeros((sections.groups, sections.sections, channels))
         for group in range(sections.groups):
             for section in range(sections.sections):
                 chains = np.zeros((channels, CHAINS))
@@ -75,5 +75,5 @@ def section_sums(a: Array, b: Array | None, sections: Sections) -> Array:
                 while chains.shape[1] > 1:
                     half = chains.shape[1] // 2
                     chains = chains[:, :half] + chains[:, half:]
-                found[group, section] = chains[:, 0]
-        return found.reshape(sections.count, channels)
+                sums[group, section] = chains[:, 0]
+        return sums.reshape(sections.count, channels)

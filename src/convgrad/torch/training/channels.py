@@ -64,20 +64,20 @@ def _layout(
 ) -> tuple[Strided, ...]:
     """Return how tensors of the same extents are stored, then f32 coefficients, and then ``columns``."""
     _, rows, length = extents
-    sizes = [one.itemsize for one in dtypes]
+    sizes = [dtype.itemsize for dtype in dtypes]
     tensors = [
-        Strided(NAMES[one], rows * length * size, length * size) for one, size in zip(dtypes, sizes, strict=True)
+        Strided(NAMES[dtype], rows * length * size, length * size) for dtype, size in zip(dtypes, sizes, strict=True)
     ]
     tensors += [Strided(fmt, outer, 0 if fmt else F32_BYTES) for fmt, outer in vectors]
-    return *tensors, *[Strided(NAMES[one], 0, 0) for one in columns]
+    return *tensors, *[Strided(NAMES[dtype], 0, 0) for dtype in columns]
 
 
 def _types(tensors: Sequence[Tensor]) -> tuple[torch.dtype, ...]:
-    return tuple([one.dtype for one in tensors])
+    return tuple([tensor.dtype for tensor in tensors])
 
 
 def _vectors(coefficients: Sequence[Tensor], fmt: str) -> tuple[Vector, ...]:
-    return tuple([(fmt, one.shape[-1] * F32_BYTES * (one.dim() == 2)) for one in coefficients])
+    return tuple([(fmt, vector.shape[-1] * F32_BYTES * (vector.dim() == 2)) for vector in coefficients])
 
 
 class ChannelProgram:
@@ -94,33 +94,33 @@ class ChannelProgram:
         self._copies: list[tuple[Tensor, Tensor]] = []
 
     @classmethod
-    def of_rows(cls, seen: ChannelView) -> ChannelProgram:
+    def of_rows(cls, view: ChannelView) -> ChannelProgram:
         """Return a program for a tensor's rows: one pass over memory if a row's sums have one section."""
-        positions = seen.shape[2]
-        return cls(seen.tensor.numel(), positions if positions <= SECTION else None)
+        positions = view.shape[2]
+        return cls(view.tensor.numel(), positions if positions <= SECTION else None)
 
     def mapped(
         self,
         name: str,
-        seen: ChannelView,
+        view: ChannelView,
         *tensors: Tensor,
         coefficients: Sequence[Tensor],
         columns: Sequence[Tensor] = (),
         out: Tensor | None = None,
     ) -> Tensor:
-        """Return the result of a map on tensors like ``seen``, and then on f32 coefficients.
+        """Return the result of a map on tensors like ``view``, and then on f32 coefficients.
 
         Coefficients have the shape (channels,) or (images, channels). If positions are contiguous, the last operands of
         the map can be ``columns``, which have one number per position, for all channels. The result is ``out``, a
-        tensor with the strides of ``seen``, or a new tensor of its type.
+        tensor with the strides of ``view``, or a new tensor of its type.
         """
-        images, channels, positions = seen.shape
+        images, channels, positions = view.shape
         extents = images, channels, positions
-        if seen.last:
-            per_image = any([one.dim() == 2 for one in coefficients])
+        if view.last:
+            per_image = any([vector.dim() == 2 for vector in coefficients])
             extents = (images, positions, channels) if per_image else (1, images * positions, channels)
-        result = torch.empty_like(seen.tensor) if out is None else out
-        vectors = _vectors(coefficients, F32.name if seen.last else PER_ROW)
+        result = torch.empty_like(view.tensor) if out is None else out
+        vectors = _vectors(coefficients, F32.name if view.last else PER_ROW)
         layout = _layout(_types((*tensors, result)), vectors, _types(columns), extents)
         operands = *tensors, *coefficients, *columns
         addresses = [*map(read_address, operands), result.data_ptr()]
@@ -133,7 +133,7 @@ class ChannelProgram:
     def sums_of(
         self,
         name: str,
-        seen: ChannelView,
+        view: ChannelView,
         *others: Tensor,
         coefficients: Sequence[Tensor] = (),
         columns: Sequence[Tensor] = (),
@@ -142,17 +142,17 @@ class ChannelProgram:
         combined: bool = True,
         terms: Tensor | None = None,
     ) -> Floats:
-        """Return f64 sums per channel of a map on ``seen``, tensors like it, coefficients per row, and columns.
+        """Return f64 sums per channel of a map on ``view``, tensors like it, coefficients per row, and columns.
 
         The shape is (sums, channels), or (sums, images, channels) if images are not ``combined``. The map's first
-        result is also stored in ``terms``, which is an f32 tensor like ``seen``.
+        result is also stored in ``terms``, which is an f32 tensor like ``view``.
         """
-        images, channels, positions = seen.shape
-        extents = (images, positions, channels) if seen.last else seen.shape
-        of_map, stored = (seen.tensor, *others), () if terms is None else (terms,)
+        images, channels, positions = view.shape
+        extents = (images, positions, channels) if view.last else view.shape
+        of_map, stored = (view.tensor, *others), () if terms is None else (terms,)
         operands = _layout(_types(of_map), _vectors(coefficients, PER_ROW), _types(columns), extents)
         tensors = *operands, *_layout(_types(stored), (), (), extents)
-        summands = Summands(name, tensors, seen.shape, seen.last, plain, products, combined, terms is not None)
+        summands = Summands(name, tensors, view.shape, view.last, plain, products, combined, terms is not None)
         operands_and_terms = *of_map, *coefficients, *columns, *stored
         return self._program.sums(summands, [*map(read_address, operands_and_terms)], operands_and_terms)
 
@@ -176,30 +176,32 @@ class ChannelProgram:
         to ``targets``.
         """
         groups, kinds, addresses = 1, [], []
-        numbers = np.array([one for one in operands if isinstance(one, float)], np.float64)
+        numbers = np.array([operand for operand in operands if isinstance(operand, float)], np.float64)
         at = address_of(numbers)
-        for one in operands:
-            if isinstance(one, float):
+        for operand in operands:
+            if isinstance(operand, float):
                 kinds.append(NUMBER)
                 addresses.append(at)
                 at += _F64_BYTES
-            elif isinstance(one, np.ndarray):
-                kinds.append(ROW_NUMBER if one.ndim == 2 else F64.name)
-                groups = one.shape[1] if one.ndim == 2 else groups
-                addresses.append(address_of(one))
+            elif isinstance(operand, np.ndarray):
+                kinds.append(ROW_NUMBER if operand.ndim == 2 else F64.name)
+                groups = operand.shape[1] if operand.ndim == 2 else groups
+                addresses.append(address_of(operand))
             else:
-                kinds.append(NAMES[one.dtype])
-                addresses.append(read_address(one))
+                kinds.append(NAMES[operand.dtype])
+                addresses.append(read_address(operand))
         block = torch.empty((count, *shape), dtype=torch.float32)
         others = [torch.empty(shape, dtype=dtype) for dtype in types]
-        places = [one if one.is_contiguous() else torch.empty(shape, dtype=one.dtype) for one in targets]
+        places = [target if target.is_contiguous() else torch.empty(shape, dtype=target.dtype) for target in targets]
         begin, size = block.data_ptr(), prod(shape) * F32_BYTES
         addresses.extend(range(begin, begin + size * count, size) if size else [begin] * count)
-        addresses.extend([one.data_ptr() for one in (*others, *places)])  # copies memory that is shared until written
-        results = *[F32.name] * count, *[NAMES[one.dtype] for one in (*others, *places)]
+        addresses.extend(
+            [result.data_ptr() for result in (*others, *places)]
+        )  # copies memory that is shared until written
+        results = *[F32.name] * count, *[NAMES[result.dtype] for result in (*others, *places)]
         tensors, extents = _coefficient_layout(shape, groups, tuple(kinds), results)
         self._program.map(name, tensors, extents, addresses, (numbers, operands, block, others, places), of_rows=True)
-        self._copies += [(one, place) for one, place in zip(targets, places, strict=True) if place is not one]
+        self._copies += [(target, place) for target, place in zip(targets, places, strict=True) if place is not target]
         return [*block.unbind(0), *others]
 
     def run(self) -> None:
@@ -219,15 +221,15 @@ def _coefficient_layout(
     """Return how the operands and results of `coefficients` are stored, and the extents of the map."""
     *images, channels = shape
     length, tensors = channels // groups, []
-    for one in operands:
-        if one in (NUMBER, ROW_NUMBER):
-            row = _F64_BYTES * (one == ROW_NUMBER)
+    for kind in operands:
+        if kind in (NUMBER, ROW_NUMBER):
+            row = _F64_BYTES * (kind == ROW_NUMBER)
             tensors.append(Strided(PER_ROW, row * groups, row))
         else:
-            tensors.append(Strided(one, 0, length * FORMATS[one].dtype.itemsize))
-    for one in results:
-        size = FORMATS[one].dtype.itemsize
-        tensors.append(Strided(one, channels * size, length * size))
+            tensors.append(Strided(kind, 0, length * FORMATS[kind].dtype.itemsize))
+    for fmt in results:
+        size = FORMATS[fmt].dtype.itemsize
+        tensors.append(Strided(fmt, channels * size, length * size))
     return tuple(tensors), (prod(images), groups, length)
 
 
@@ -235,12 +237,12 @@ def floats(values: Tensor) -> Floats:
     """Return a tensor's values in f64."""
     values = values.detach()
     exact = values.float() if values.dtype in LOW else values
-    found: Floats = exact.numpy().astype(np.float64)
-    return found
+    wide: Floats = exact.numpy().astype(np.float64)
+    return wide
 
 
 def tensor_of(values: Floats, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return f64 values as a tensor, rounded to f32, and then to the type."""
     with np.errstate(all="ignore"):
-        found = torch.from_numpy(values.astype(np.float32))
-    return found if dtype == torch.float32 else found.to(dtype)
+        result = torch.from_numpy(values.astype(np.float32))
+    return result if dtype == torch.float32 else result.to(dtype)

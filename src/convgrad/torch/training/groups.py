@@ -36,7 +36,9 @@ _BASES = {"norm": "linalg_vector_norm"}  # the operator that a _foreach_ operato
 @cache
 def rows() -> dict[str, tuple[OperatorRow, str]]:
     """Return the row of each overload that convgrad computes, and how it stores: "new", "in place" or "out"."""
-    return {name: (row, kind) for row in ROWS for one in row.names for name, kind in overloads_of(one).items()}
+    return {
+        name: (row, kind) for row in ROWS for overload in row.names for name, kind in overloads_of(overload).items()
+    }
 
 
 @cache

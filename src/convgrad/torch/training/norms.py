@@ -49,9 +49,9 @@ def _vector(values: Tensor | None, channels: int, default: float) -> Tensor | fl
 
 def _check_types(input: Tensor, *parameters: Tensor | None) -> None:
     """Refuse parameters of a type that is neither f32 nor the input's, as PyTorch does."""
-    for one in parameters:
-        if one is not None and one.dtype not in (torch.float32, input.dtype):
-            raise RuntimeError(f"norms of {input.dtype} take parameters of this type or of f32; got {one.dtype}")
+    for parameter in parameters:
+        if parameter is not None and parameter.dtype not in (torch.float32, input.dtype):
+            raise RuntimeError(f"norms of {input.dtype} take parameters of this type or of f32; got {parameter.dtype}")
 
 
 def _affine(weight: Tensor | None, bias: Tensor | None, channels: int) -> tuple[Tensor | float, Tensor | float]:
@@ -75,10 +75,12 @@ def _moments(
     momentum: float = 0.0,
 ) -> list[Tensor]:
     """Return center, factor, term and 1/deviation, and move the running values, if there are any."""
-    given = [_vector(one, shape[-1], 0.0) for one in running]
+    old_values = [_vector(values, shape[-1], 0.0) for values in running]
     unbiased = count / (count - 1) if count != 1 else math.nan
-    operands = *sums, *affine, *given, float(count), eps, 1 - momentum, momentum, unbiased
-    return program.coefficients("moments", shape, operands, 4, targets=[one for one in running if one is not None])
+    operands = *sums, *affine, *old_values, float(count), eps, 1 - momentum, momentum, unbiased
+    return program.coefficients(
+        "moments", shape, operands, 4, targets=[values for values in running if values is not None]
+    )
 
 
 # -- batch norm ----------------------------------------------------------------------------------------------------
@@ -97,22 +99,22 @@ def batch_norm(
 ) -> Stats:
     """Return the normalized input, and mean and 1/deviation of each channel, which the gradient needs."""
     _check_types(input, weight, bias, running_mean, running_var)
-    seen = channels_of(input)
-    images, channels, positions = seen.shape
+    view = channels_of(input)
+    images, channels, positions = view.shape
     affine, count = _affine(weight, bias, channels), images * positions
     running = running_mean, running_var
     if (running_mean is None) != (running_var is None):
         raise ValueError("batch_norm: give both running_mean and running_var, or neither")
     program = ChannelProgram(input.numel())
     if training:
-        sums = program.sums_of("squares", seen)
-        *found, inverse = _moments(program, sums, (channels,), count, eps, affine, running, momentum)
-        saved = found[0], inverse
+        sums = program.sums_of("squares", view)
+        *coefficients, inverse = _moments(program, sums, (channels,), count, eps, affine, running, momentum)
+        saved = coefficients[0], inverse
     else:
-        operands = *[_vector(one, channels, 0.0) for one in running], *affine, eps
-        found = program.coefficients("running_moments", (channels,), operands, 3)
+        operands = *[_vector(values, channels, 0.0) for values in running], *affine, eps
+        coefficients = program.coefficients("running_moments", (channels,), operands, 3)
         saved = input.new_empty(0), input.new_empty(0)
-    result = program.mapped("normalize", seen, seen.tensor, coefficients=found)
+    result = program.mapped("normalize", view, view.tensor, coefficients=coefficients)
     program.run()
     return result, *saved
 
@@ -149,26 +151,28 @@ def batch_norm_backward(
     output_mask: list[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of batch norm with respect to input, weight and bias."""
-    seen = channels_of(input)
-    g = seen.like(grad_out)
-    images, channels, positions = seen.shape
+    view = channels_of(input)
+    g = view.like(grad_out)
+    images, channels, positions = view.shape
     program = ChannelProgram(input.numel())
-    sums = program.sums_of("products", seen._replace(tensor=g), seen.tensor)
+    sums = program.sums_of("products", view._replace(tensor=g), view.tensor)
     to = _type_of(weight, input)
     moments = (save_mean, save_invstd) if train else (running_mean, running_var)
-    operands = *sums, *[_vector(one, channels, 0.0) for one in moments], _vector(weight, channels, _NO_WEIGHT)
+    operands = *sums, *[_vector(values, channels, 0.0) for values in moments], _vector(weight, channels, _NO_WEIGHT)
     if train:
         numbers = 1.0, float(images * positions)
-        found = program.coefficients("gradient", (channels,), (*operands, *numbers), 4, (to, to))
+        coefficients = program.coefficients("gradient", (channels,), (*operands, *numbers), 4, (to, to))
     else:
-        found = program.coefficients("running_gradient", (channels,), (*operands, eps), 1, (to, to))
+        coefficients = program.coefficients("running_gradient", (channels,), (*operands, eps), 1, (to, to))
     of_input = None
     if output_mask[0]:
-        tensors = (g, seen.tensor) if train else (g,)
+        tensors = (g, view.tensor) if train else (g,)
         name = "normalize_backward" if train else "product"
-        of_input = program.mapped(name, seen, *tensors, coefficients=found[:-2])
+        of_input = program.mapped(name, view, *tensors, coefficients=coefficients[:-2])
     program.run()
-    of_weight, of_bias = (one if wanted else None for one, wanted in zip(found[-2:], output_mask[1:], strict=True))
+    of_weight, of_bias = (
+        gradient if wanted else None for gradient, wanted in zip(coefficients[-2:], output_mask[1:], strict=True)
+    )
     return of_input, of_weight, of_bias
 
 
@@ -183,20 +187,20 @@ def layer_norm(
 ) -> Stats:
     """Return the input with each row normalized, and mean and 1/deviation of each row, which the gradient needs."""
     _check_types(input, weight, bias)
-    seen = _rows(input, normalized_shape)
-    _, rows, positions = seen.shape
-    program = ChannelProgram.of_rows(seen)
-    sums = program.sums_of("squares", seen)
-    *found, inverse = _moments(program, sums, (rows,), positions, eps, (_NO_WEIGHT, _NO_BIAS))
+    view = _rows(input, normalized_shape)
+    _, rows, positions = view.shape
+    program = ChannelProgram.of_rows(view)
+    sums = program.sums_of("squares", view)
+    *coefficients, inverse = _moments(program, sums, (rows,), positions, eps, (_NO_WEIGHT, _NO_BIAS))
     if weight is None and bias is None:
-        result = program.mapped("normalize", seen, seen.tensor, coefficients=found)
+        result = program.mapped("normalize", view, view.tensor, coefficients=coefficients)
     else:
         columns = _column(weight, positions, 1.0), _column(bias, positions, 0.0)
-        result = program.mapped("normalize_columns", seen, seen.tensor, coefficients=found, columns=columns)
+        result = program.mapped("normalize_columns", view, view.tensor, coefficients=coefficients, columns=columns)
     program.run()
-    found[0] = found[0] if positions else torch.zeros(rows)
+    coefficients[0] = coefficients[0] if positions else torch.zeros(rows)
     shape = (*input.shape[: input.dim() - len(normalized_shape)], *[1] * len(normalized_shape))
-    return result.reshape(input.shape), found[0].reshape(shape), inverse.reshape(shape)
+    return result.reshape(input.shape), coefficients[0].reshape(shape), inverse.reshape(shape)
 
 
 @row(
@@ -217,19 +221,19 @@ def layer_norm_backward(
     output_mask: list[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of layer norm with respect to input, weight and bias."""
-    seen = _rows(input, normalized_shape)
-    _, rows, positions = seen.shape
-    g = seen.like(grad_out.contiguous())
-    center, inverse = (one.float().reshape(-1).contiguous() for one in (mean, rstd))
+    view = _rows(input, normalized_shape)
+    _, rows, positions = view.shape
+    g = view.like(grad_out.contiguous())
+    center, inverse = (saved.float().reshape(-1).contiguous() for saved in (mean, rstd))
     of_input = of_weight = of_bias = None
     if output_mask[0]:
         columns = [] if weight is None else [_column(weight, positions, 1.0)]
-        of_g, program = seen._replace(tensor=g), ChannelProgram.of_rows(seen)
-        sums = program.sums_of("weighted_products" if columns else "products", of_g, seen.tensor, columns=columns)
+        of_g, program = view._replace(tensor=g), ChannelProgram.of_rows(view)
+        sums = program.sums_of("weighted_products" if columns else "products", of_g, view.tensor, columns=columns)
         operands = *sums, center, inverse, _NO_WEIGHT, _NO_WEIGHT, float(positions)
-        found = program.coefficients("gradient", (rows,), operands, 4)
+        coefficients = program.coefficients("gradient", (rows,), operands, 4)
         name = "normalize_columns_backward" if columns else "normalize_backward"
-        of_input = program.mapped(name, seen, g, seen.tensor, coefficients=found, columns=columns)
+        of_input = program.mapped(name, view, g, view.tensor, coefficients=coefficients, columns=columns)
         of_input = of_input.reshape(input.shape)
         program.run()
     if output_mask[1] or output_mask[2]:
@@ -238,7 +242,7 @@ def layer_norm_backward(
         normalization = center, inverse, torch.zeros(rows, dtype=torch.float32)
         program = ChannelProgram(input.numel())
         sums = program.sums_of(
-            name, of_columns, seen.tensor, coefficients=normalization, plain=plain, products=products
+            name, of_columns, view.tensor, coefficients=normalization, plain=plain, products=products
         )
         program.run()
         of_bias = tensor_of(sums[0], _type_of(bias, g)).reshape(normalized_shape) if output_mask[2] else None
@@ -268,17 +272,19 @@ def group_norm(
 ) -> Stats:
     """Return the input with each group of channels of an image normalized, and the groups' means and 1/deviations."""
     _check_types(input, weight, bias)
-    types = {input.dtype, *[one.dtype for one in (weight, bias) if one is not None]}
+    types = {input.dtype, *[tensor.dtype for tensor in (weight, bias) if tensor is not None]}
     saved = input.dtype if len(types) == 1 else torch.float32
     if not C * HxW:
-        return torch.empty_like(input), *[torch.full((N, group), one, dtype=saved) for one in (0.0, math.nan)]
-    seen = _images(input, N, C, HxW)
+        return torch.empty_like(input), *[torch.full((N, group), value, dtype=saved) for value in (0.0, math.nan)]
+    view = _images(input, N, C, HxW)
     program = ChannelProgram(input.numel())
-    sums = _of_groups(program, program.sums_of("squares", seen, combined=False), group)
-    *found, inverse = _moments(program, sums, (N, C), C // group * HxW, eps, _affine(weight, bias, C))
-    result = program.mapped("normalize", seen, seen.tensor, coefficients=found)
+    sums = _of_groups(program, program.sums_of("squares", view, combined=False), group)
+    *coefficients, inverse = _moments(program, sums, (N, C), C // group * HxW, eps, _affine(weight, bias, C))
+    result = program.mapped("normalize", view, view.tensor, coefficients=coefficients)
     program.run()
-    return result.reshape(input.shape), *[one[:, :: C // group].contiguous().to(saved) for one in (found[0], inverse)]
+    return result.reshape(input.shape), *[
+        values[:, :: C // group].contiguous().to(saved) for values in (coefficients[0], inverse)
+    ]
 
 
 @row(
@@ -301,31 +307,35 @@ def group_norm_backward(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of group norm with respect to input, weight and bias."""
     if not C:
-        of_weight, of_bias = (torch.empty(0, dtype=_type_of(weight, input)) if one else None for one in output_mask[1:])
+        of_weight, of_bias = (
+            torch.empty(0, dtype=_type_of(weight, input)) if wanted else None for wanted in output_mask[1:]
+        )
         return torch.empty_like(input) if output_mask[0] else None, of_weight, of_bias
-    seen = _images(input, N, C, HxW)
-    g = seen.like(grad_out.reshape(seen.tensor.shape))
+    view = _images(input, N, C, HxW)
+    g = view.like(grad_out.reshape(view.tensor.shape))
     of_sums, program = ChannelProgram(input.numel()), ChannelProgram(input.numel())
-    sums = of_sums.sums_of("products", seen._replace(tensor=g), seen.tensor, combined=False)
+    sums = of_sums.sums_of("products", view._replace(tensor=g), view.tensor, combined=False)
     of_sums.run()
-    moments = [floats(one).reshape(N, group) for one in (mean, rstd)]
+    moments = [floats(saved).reshape(N, group) for saved in (mean, rstd)]
     weights = _vector(weight, C, _NO_WEIGHT)
     of_input = None
     if output_mask[0]:
         scaled = _of_groups(program, sums if weight is None else sums * floats(weight), group)
         operands = *scaled, *moments, _NO_WEIGHT, weights, float(C // group * HxW)
-        found = program.coefficients("gradient", (N, C), operands, 4)
-        of_input = program.mapped("normalize_backward", seen, g, seen.tensor, coefficients=found).reshape(input.shape)
+        coefficients = program.coefficients("gradient", (N, C), operands, 4)
+        of_input = program.mapped("normalize_backward", view, g, view.tensor, coefficients=coefficients).reshape(
+            input.shape
+        )
     with np.errstate(all="ignore"):
-        centers, inverses = (one.repeat(C // group, 1) for one in moments)
+        centers, inverses = (values.repeat(C // group, 1) for values in moments)
         products = (sums[1] - centers * sums[0]) * inverses
     totals = [
-        program.totals(one) if wanted else None
-        for one, wanted in zip((products, sums[0]), output_mask[1:], strict=True)
+        program.totals(sums_of_images) if wanted else None
+        for sums_of_images, wanted in zip((products, sums[0]), output_mask[1:], strict=True)
     ]
     program.run()
     to = _type_of(weight, input)
-    of_weight, of_bias = (None if one is None else tensor_of(one, to) for one in totals)
+    of_weight, of_bias = (None if sums is None else tensor_of(sums, to) for sums in totals)
     return of_input, of_weight, of_bias
 
 

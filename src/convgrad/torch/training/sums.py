@@ -36,14 +36,14 @@ def moments(
     """Return the sums of x over dimensions if ``plain``, and those of its products with y, or with itself, in f64."""
     reduced = _reduced(x, dims)
     kept = [dim for dim in range(x.dim()) if dim not in reduced]
-    seen, other = _seen(x, y, kept, reduced)
+    view, other = _arranged(x, y, kept, reduced)
     others = () if other is None else (other,)
     name = "products" if others else "squares"
     program = ChannelProgram(x.numel())
-    found = program.sums_of(name, seen, *others, plain=plain, products=products, combined=False)
+    results = program.sums_of(name, view, *others, plain=plain, products=products, combined=False)
     program.run()
     shape = [1 if dim in reduced else x.shape[dim] for dim in range(x.dim()) if keepdim or dim not in reduced]
-    return tuple([torch.from_numpy(np.ascontiguousarray(one)).reshape(shape) for one in found])
+    return tuple([torch.from_numpy(np.ascontiguousarray(result)).reshape(shape) for result in results])
 
 
 def count(x: Tensor, dims: Dims) -> int:
@@ -55,18 +55,18 @@ def _reduced(x: Tensor, dims: Dims) -> list[int]:
     rank = x.dim()
     if dims is None or (not isinstance(dims, int) and not len(dims)):
         return list(range(rank))
-    limit, found = max(rank, 1), []
+    limit, reduced = max(rank, 1), []
     for dim in [dims] if isinstance(dims, int) else dims:
         if not -limit <= dim < limit:
             expected = f"expected to be in range of [{-limit}, {limit - 1}]"
             raise IndexError(f"Dimension out of range ({expected}, but got {dim})")
-        if dim % limit in found:
+        if dim % limit in reduced:
             raise RuntimeError(f"dim {dim % limit} appears multiple times in the list of dims")
-        found.append(dim % limit)
-    return sorted(found) if rank else []
+        reduced.append(dim % limit)
+    return sorted(reduced) if rank else []
 
 
-def _seen(x: Tensor, y: Tensor | None, kept: list[int], reduced: list[int]) -> tuple[ChannelView, Tensor | None]:
+def _arranged(x: Tensor, y: Tensor | None, kept: list[int], reduced: list[int]) -> tuple[ChannelView, Tensor | None]:
     """Return tensors whose positions are the reduced dimensions in row-major order.
 
     The kept dimensions are images and channels. If x is contiguous with the reduced dimensions before the last kept
@@ -94,9 +94,9 @@ def _served(dtype: torch.dtype) -> torch.dtype:
     return dtype
 
 
-def rounded(found: Tensor, dtype: torch.dtype) -> Tensor:
+def rounded(wide: Tensor, dtype: torch.dtype) -> Tensor:
     """Return f64 numbers rounded to f32, and then to a type."""
-    return found.to(torch.float32).to(dtype)
+    return wide.to(torch.float32).to(dtype)
 
 
 @row("sum", "sum.dim_IntList", formula="sum of self", order=SECTIONS, bound=_DEPTH)
@@ -158,9 +158,9 @@ def std(self: Tensor, dim: Dims = None, *, correction: float | None = None, keep
     return _root(_spread(self, dim, correction, keepdim)[1], self.dtype)
 
 
-def _root(found: Tensor, dtype: torch.dtype) -> Tensor:
+def _root(squares: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the IEEE square roots of f64 numbers, rounded to f32, and then to a type."""
-    return rounded(torch.from_numpy(np.asarray(np.sqrt(found.numpy()))), dtype)
+    return rounded(torch.from_numpy(np.asarray(np.sqrt(squares.numpy()))), dtype)
 
 
 def _is_maximum(self: Tensor, ord: float = 2, *_: object, **__: object) -> bool:

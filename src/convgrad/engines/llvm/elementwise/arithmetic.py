@@ -63,7 +63,9 @@ class Vector:
 
     def _by(self, what: str, a: Vector | float, b: Vector | float) -> Vector:
         kind = self.value.type
-        left, right = (one.value if isinstance(one, Vector) else constant(self.f, kind, one) for one in (a, b))
+        left, right = (
+            operand.value if isinstance(operand, Vector) else constant(self.f, kind, operand) for operand in (a, b)
+        )
         return Vector(self.f, self.f.op(left.type, f"{what} {left}, {right.name}"))
 
 
@@ -125,7 +127,7 @@ class VectorOperations:
 
     def _intrinsic(self, name: str, *operands: Vector) -> Vector:
         kind = f"llvm.{name}.v{self.lanes}f{'32' if self.kind.endswith('float>') else '64'}"
-        return Vector(self.f, self.f.intrinsic(self.kind, kind, *[one.value for one in operands]))
+        return Vector(self.f, self.f.intrinsic(self.kind, kind, *[operand.value for operand in operands]))
 
     def _compared(self, how: str, a: Vector | float, b: Vector | float) -> Value:
         return self.f.op(f"<{self.lanes} x i1>", f"fcmp {how} {self._value(a)}, {self._value(b).name}")

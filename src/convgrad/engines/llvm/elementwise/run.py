@@ -123,7 +123,7 @@ def prepared_lists(isa: Isa, name: str, lists: Lists, threads: int) -> PreparedD
 def sums_stage(isa: Isa, summands: Summands, threads: int) -> PreparedStage:
     """Return the stage that writes the f64 sums (sums, sections, channels). Their address follows the tensors'."""
     (images, channels, positions), last = summands.shape, summands.channels_last
-    formats = tuple([one.fmt for one in summands.tensors])
+    formats = tuple([tensor.fmt for tensor in summands.tensors])
     spec = sums.SumsSpec(isa, summands.name, formats, last, summands.plain, summands.products, summands.stored)
     sections = sections_of(images, positions, summands.combined)
     wanted = -(-TASKS_PER_THREAD * threads // sections.count)

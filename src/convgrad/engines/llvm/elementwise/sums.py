@@ -71,18 +71,18 @@ def _added(
         value = read(f, fmt, at, CHAINS, mask) if fmt != PER_ROW else f.splat(f.load("float", at), CHAINS)
         elements.append(Vector(f, value))
     terms = MAPS[spec.name].definition(VectorOperations(f, CHAINS), *elements)
-    several = [one.value for one in (terms if isinstance(terms, tuple) else (terms,))][: 1 + spec.products]
+    values = [term.value for term in (terms if isinstance(terms, tuple) else (terms,))][: 1 + spec.products]
     if spec.stored:
-        write(f, F32.name, several[:1], pointers[-1], mask)
+        write(f, F32.name, values[:1], pointers[-1], mask)
     if mask is not None:
-        several = [f.select(mask, one, f.zeros(one.type)) for one in several]
-    wide = [widened(f, one) for one in several]
-    found = []
+        values = [f.select(mask, term, f.zeros(term.type)) for term in values]
+    wide = [widened(f, term) for term in values]
+    totals = []
     if spec.plain:
-        found.append(f.add(sums[0], wide[0]))
+        totals.append(f.add(sums[0], wide[0]))
     if spec.products:
-        found.append(f.fma(wide[0], wide[1], sums[-1]))
-    return found
+        totals.append(f.fma(wide[0], wide[1], sums[-1]))
+    return totals
 
 
 def _operands(spec: SumsSpec) -> int:
@@ -130,7 +130,10 @@ def _chains(f: Function, spec: SumsSpec, pointers: list[Value], length: Value, s
     """Return the chains with the elements of a row added: CHAINS elements at a time, then the last ones by a mask."""
 
     def there(at: Value) -> list[Value]:
-        return [f.at(one, at * BYTES[fmt]) if fmt else one for one, fmt in zip(pointers, spec.formats, strict=True)]
+        return [
+            f.at(pointer, at * BYTES[fmt]) if fmt else pointer
+            for pointer, fmt in zip(pointers, spec.formats, strict=True)
+        ]
 
     whole = length >> CHAINS.bit_length() - 1
     with f.loop(whole, **_named(sums)) as loop:
