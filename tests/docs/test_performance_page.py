@@ -122,7 +122,8 @@ def test_training_steps_are_those_of_the_committed_runs(file: str, processor: st
         lines.setdefault(row["network"], []).extend(f"{float(row[column]):.2f}" for column in columns)
         own.setdefault(row["format"], []).append(float(row["own_threads_ratio"]))
     assert len(lines) == 9
-    assert "\n".join(f"| {name} | {' | '.join(cells)} |" for name, cells in lines.items()) in SERIES
+    if "older kernels" not in processor:  # only means of these are on the pages
+        assert "\n".join(f"| {name} | {' | '.join(cells)} |" for name, cells in lines.items()) in SERIES
     means = {memory_format: f"{geometric_mean(ratios):.2f}" for memory_format, ratios in own.items()}
     assert f"the means are {means['contiguous']} (contiguous) and {means['channels_last']} (channels_last)." in WORDS
     for memory_format, ratios in all_ratios.items():
