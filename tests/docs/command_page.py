@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import re
+from collections import Counter
+from collections.abc import Container
 
 from convgrad.cli import COMMANDS, parser
 from convgrad.cli.exits import EXIT_CODES
@@ -39,14 +41,16 @@ def command_line_page() -> str:
     """Return the page: every command with its arguments, and the exit codes."""
     commands = {name: importlib.import_module(f"convgrad.cli.parsers.{name}").parser() for name in COMMANDS}
     links = [f"| [`{c.prog}`](#{c.prog.replace(' ', '-')}) | {_text(COMMANDS[name])} |" for name, c in commands.items()]
-    root = [f"- {_forms(action)}: {_text(action.help)}" for action in parser()._actions if action.option_strings]
+    root = [_row(action) for action in parser()._actions if action.option_strings]
+    every = Counter(_row(action) for command in commands.values() for action in command._actions)
+    shared = [row for row, count in every.items() if 1 < count < len(commands)]  # all commands have --help
     lines = [HEAD, "| command | purpose |", "|---|---|", *links, "", "Without a command:", "", *root]
     for name, command in commands.items():
-        lines += ["", f"## {command.prog}", "", _text(command.description), "", "```text", _usage(command), "```"]
-        lines += ["", "```text", *command.examples, "```"]
+        lines += ["", f"## {command.prog}", "", _text(command.description), "", "```text", *command.examples, "```"]
         lines += ["", f"More: {SEE[name]}."] if name in SEE else []
         for group in command._action_groups:
-            lines += _group(group)
+            lines += _group(group, shared)
+    lines += ["", "## Options of several commands", "", *shared]
     lines += ["", "## Exit codes", "", "| code | meaning |", "|---|---|"]
     lines += [*(f"| {code} | {_text(means)} |" for code, means in exit_codes()), "", UNDER_JSON]
     return "\n".join(lines) + "\n"
@@ -57,21 +61,19 @@ def exit_codes() -> list[tuple[str, str]]:
     return re.findall(r"^  (\d+) +(.+)$", EXIT_CODES, re.MULTILINE)
 
 
-def _usage(command: argparse.ArgumentParser) -> str:
-    """Return the command's positional arguments; Python's own usage lines differ from version to version."""
-    words = [command.prog]
-    for action in command._actions:
-        if not action.option_strings:
-            some = {"*": "[{} ...]", "?": "[{}]", "+": "{0} [{0} ...]"}.get(str(action.nargs), "{}")
-            words.append(some.format(action.metavar))
-    return " ".join([*words, "[OPTION ...]"])
-
-
-def _group(group: argparse._ArgumentGroup) -> list[str]:
-    rows = [f"- {_forms(each)}: {_text(each.help)}" for each in group._group_actions if each.dest != "help"]
+def _group(group: argparse._ArgumentGroup, shared: Container[str]) -> list[str]:
+    """Return the arguments of a group. Those that several commands have are in a section of their own."""
+    every = [(_forms(each), _row(each)) for each in group._group_actions if each.dest != "help"]
+    rows = [row for _, row in every if row not in shared]
+    if names := ", ".join(forms for forms, row in every if row in shared):
+        rows.append(f"- {names}: [options of several commands](#options-of-several-commands)")
     titles = {"positional arguments": "Arguments:", "options": "Options:"}
     title = titles.get(str(group.title), f"### {str(group.title).capitalize()}")
     return ["", title, "", *rows] if rows else []
+
+
+def _row(action: argparse.Action) -> str:
+    return f"- {_forms(action)}: {_text(action.help)}"
 
 
 def _forms(action: argparse.Action) -> str:
@@ -79,6 +81,8 @@ def _forms(action: argparse.Action) -> str:
     choices = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
     value = "" if action.nargs == 0 else str(action.metavar or choices)
     value += " ..." if action.nargs in ("*", "+") else ""
+    if not action.option_strings and action.nargs in ("*", "?"):
+        value = f"[{value}]"
     words = f"{', '.join(action.option_strings)} {value}".strip()
     return f"`{words}`"
 

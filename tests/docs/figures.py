@@ -42,23 +42,29 @@ def table(*rows: tuple[str, ...]) -> str:
 
 
 def hashes(page: Path) -> str:
-    """Return a table of the fingerprints of the training in same_hash.md, and a count of all fingerprints."""
-    rows = rows_of(*HASHES)
-    lines: dict[tuple[str, str], list[Row]] = {}
+    """Return a table of the fingerprints of the training in same_hash.md, and a count of all fingerprints.
+
+    README has one row per processor, that of its widest instruction set, so that a stranger understands it at once.
+    """
+    rows, brief = rows_of(*HASHES), page.name == "README.md"
+    titles = {"processor": "processor"} if brief else {"processor": "processor", "aten": "`ATEN_CPU_CAPABILITY`"}
+    lines: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        lines.setdefault((row["processor"], row["aten"]), []).append(row)
+        lines.setdefault(tuple(row[column] for column in titles), []).append(row)
     alone = (f"PyTorch, {number}" for number in ("1 thread", "2 threads", "3 threads"))
-    shown = [("processor", "`ATEN_CPU_CAPABILITY`", *alone, "with `same_bits()`, any threads")]
+    shown: list[tuple[str, ...]] = [(*titles.values(), *alone, "with `same_bits()`, any threads")]
     for key, each in lines.items():
-        plain = (f"`{row['plain'][:8]}`" for row in each if row["format"] == "contiguous")
+        widest = [row for row in each if (row["aten"], row["format"]) == (each[0]["aten"], "contiguous")]
+        plain = (f"`{row['plain'][:8]}`" for row in widest)
         (ours,) = {row["same_bits"] for row in each}
         shown.append((*key, *plain, f"`{ours[:8]}`"))
+    more = "other instruction sets and `channels_last`" if brief else "`channels_last`"
     differ = len({row["plain"] for row in rows})
     assert len({row["same_bits"] for row in rows}) == 1
     versions = {row["torch"].split("+")[0]: row["processor"].partition(" (")[0] for row in rows}
     (version, _), (other, where) = versions.items()
     return table(*shown) + (
-        f"\nThese tensors are contiguous. With `channels_last` included, PyTorch alone gave {differ} hashes in\n"
+        f"\nThese tensors are contiguous. With {more} included, PyTorch alone gave {differ} hashes in\n"
         f"{len(rows)} runs, and `same_bits()` gave one (PyTorch {version}, but {other} on {where}).\n"
     )
 

@@ -21,20 +21,19 @@ HEAD = """\
 
 You need this page if you want to compute one of these operators yourself, with the bits of
 [`same_bits()`](training_step.md), for example in another framework. Each row defines operators of ATen, which all
-functions, modules and optimizers of PyTorch call, and also their in-place and `out` forms. The definition does not
-depend on threads, instruction set, memory format or strides.
+functions, modules and optimizers of PyTorch call, and also their in-place and `out` forms.
 
 - **Operations.** Each operation of a formula rounds to f32 once, and a product is rounded before it is added, unless
-  the formula says "fused". A formula "in f64" rounds to f64 after each operation instead.
-- **Functions** such as exp are sequences of f32 operations, unless the formula says "in f64". `functions.py` and
-  `maps.py` in `src/convgrad/spec/elementwise/` have them as programs, which also run in NumPy.
+  the formula says "fused". A formula "in f64" rounds to f64 after each operation, and its result to f32.
+- **Functions** such as exp are sequences of f32 operations, unless the formula says "in f64". They are programs in
+  `functions.py` and `maps.py` of `src/convgrad/spec/elementwise/`.
 - **Random numbers** r are numbers of PyTorch's generator, in row-major order of the indices. They are f64 unless the
   formula names another type.
 - **Types.** bf16 and f16 tensors are converted to f32 first, and the result is rounded once. Only these
   operators accept f64 tensors: {f64}.
 - **Error.** u is 2^-24, v is 2^-53, and h is the rounding depth of the sum. Each bound is that of one element, compared
-  with the formula in exact arithmetic. One ulp of a number is 2^-23 times the largest power of two up to the
-  number. For bf16 and f16 results, add the rounding of the type.
+  with the formula in exact arithmetic. An ulp of a number is 2^-23 times the largest power of two up to the
+  number. Add the rounding of the type for bf16 and f16.
 """
 TITLES = {
     "no sum": ("Without a sum", "G is `grad_output`, divided by the number of losses if the loss is their mean."),
@@ -56,7 +55,7 @@ SHARED = {  # by name: the texts that several rows repeat, as constants of modul
     "LOSS": ("losses", "_REDUCED", "_DEPTH"),
 }
 HEADER = "| operators | formula | largest error |\n|---|---|---|\n"
-BY_MAP = re.compile("[,;]?( exp)? by f32 operations")
+BY_MAP = re.compile("[,;]?( exp)? by f32 operations|,? then rounded(?! to)")
 FUNCTION = re.compile(r"\w+\(self\)")
 
 

@@ -9,8 +9,8 @@ def parser() -> Parser:
     """Return the parser of ``convgrad calibrate``."""
     calibrate = Parser(
         "convgrad calibrate",
-        "Measure the speeds of this machine, and keep them in the kernel cache. Later processes then choose the plans"
-        " that are fast here. This takes about 15 seconds, and changes no result.",
+        "Measure the speeds of this machine for about 15 seconds, and keep them in the kernel cache, so that later"
+        " processes choose the plans that are fast here. No result changes.",
         (
             "convgrad calibrate",
             "convgrad calibrate --no-keep",

@@ -20,22 +20,22 @@ def parser() -> argparse.ArgumentParser:
         ),
     )
     what = (
-        "GRAPH.json, in the format of oneDNN's dumps and of benchdnn; a problem line in quotes, as for convgrad run; or"
-        " cases as for convgrad verify"
+        "GRAPH.json of oneDNN or benchdnn; a problem line in quotes, as for convgrad run; or cases as for convgrad"
+        " verify"
     )
     explain.add_argument("what", metavar="WHAT", help=what)
     explain.add_argument("--threads", type=threads, help="for a problem line: the number of threads of the plan")
     explain.add_argument("--max-error", type=times, metavar="TIMES", help=MAX_ERROR)
     explain.add_argument("--tune", action="store_true", help=TUNE)
-    memory = "print the parts of a call on files that uses at most this memory, such as 1GB"
+    memory = "print the parts of a call that uses at most this memory, such as 1GB"
     explain.add_argument("--memory", metavar="BYTES", help=memory)
     explain.add_argument(
         "--tensors",
         metavar="FILE",
-        help="arrays by tensor id, whose shapes set extents that the graph leaves open",
+        help="arrays by tensor id, whose shapes set open extents of the graph",
     )
     printed = explain.add_mutually_exclusive_group()
-    json = "print JSON instead of text, for a graph or for each call of a problem line"
+    json = "print JSON instead of text"
     printed.add_argument("--json", action="store_true", help=json)
     printed.add_argument("--dot", action="store_true", help="print the graph in the DOT language of Graphviz")
     add_limit(explain)

@@ -5,23 +5,22 @@ from __future__ import annotations
 import argparse
 
 from convgrad.cli.parsers.parser import Parser
-from convgrad.cli.parsers.texts import positives
+from convgrad.cli.parsers.texts import FUNCTION, positives
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of ``convgrad probe``."""
     probe = Parser(
         "convgrad probe",
-        "Find the order in which a function adds, by calling the function. Print the tree of additions, its blocks, "
-        "its rounding depth and its error bound.",
+        "Find the order in which a function adds. Print the tree of additions, its blocks, its rounding depth and its "
+        "error bound.",
         (
             "convgrad probe mymodule:backward",
             "convgrad probe mymodule:backward --threads 1,2,4 --set-threads torch:set_num_threads",
         ),
     )
-    called = "a function that is called like convgrad.run: function(operator, *arrays, **attributes)"
-    probe.add_argument("function", metavar="MODULE:FUNCTION", help=called)
-    case = "a problem line in quotes, or any case that convgrad verify accepts; only the shapes of the case are used"
+    probe.add_argument("function", metavar="MODULE:FUNCTION", help=FUNCTION)
+    case = "a problem line or case as for convgrad verify, of which only the shapes are used"
     probe.add_argument("case", metavar="CASE", nargs="?", help=case)
     probe.add_argument(
         "--role", choices=("weights", "dst", "src"), help="the result of the default case, if no CASE is given"

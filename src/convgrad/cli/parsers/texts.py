@@ -9,7 +9,14 @@ MAX_ERROR = (
     "Allow errors up to TIMES the error bound of direct summation (default 1). With 8 or more, 3x3 layers may use"
     " Winograd."
 )
-TUNE = "choose plans by measurement, and store the times in the kernel cache; the bits of results do not change"
+TUNE = "choose plans by measurement, and keep the times in the kernel cache; results keep their bits"
+HEIGHT = "the rounding depth of sums, or the blocks of their order as B1,B2,... (default: any order)"
+PROBLEM_LINE = (
+    "a problem line in quotes: [deconv] DIRECTION TYPE DATA_FORMAT[:WEIGHTS_FORMAT] and a descriptor of benchdnn"
+)
+FUNCTION = "a function that is called like convgrad.run: function(operator, *arrays, **attributes)"
+ISOLATE = "call the function in a child process, so that a crash becomes a verdict (default for C libraries)"
+TIMEOUT = "with --isolate: the longest time for one call"
 
 
 def seed(text: str) -> int:

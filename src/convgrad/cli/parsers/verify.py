@@ -5,7 +5,19 @@ from __future__ import annotations
 import argparse
 
 from convgrad.cli.parsers.parser import Parser, add_limit
-from convgrad.cli.parsers.texts import height_or_blocks, index, positive, sample, seconds, seed, times
+from convgrad.cli.parsers.texts import (
+    FUNCTION,
+    HEIGHT,
+    ISOLATE,
+    TIMEOUT,
+    height_or_blocks,
+    index,
+    positive,
+    sample,
+    seconds,
+    seed,
+    times,
+)
 from convgrad.formats import FORMATS
 
 FILLS = ("normal", "integers", "truncation", "adversarial")
@@ -15,17 +27,17 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of ``convgrad verify``."""
     verify = Parser(
         "convgrad verify",
-        "Judge the results of any implementation. A result is wrong if an element is outside its proved "
-        "bound, and degraded if the errors contradict the declared arithmetic. Without --call or --got, "
-        "the result that is stored with a case is judged, or convgrad's own result if there is none.",
+        "Judge the results of any implementation. A result is wrong if an element is outside its proved bound, and "
+        "degraded if the errors contradict the declared arithmetic. Without --call or --got, judge the results that "
+        "are stored with cases, or convgrad's own.",
         (
             "convgrad verify --collection edges --call mymodule:backward",
             'convgrad verify "BWD_W bf16 NXC mb8ic64ih56oc64oh56kh3ph1" --got result.npy',
         ),
     )
     what = (
-        "files or folders of cases in any known notation, OPERATOR with --shapes, or problem lines in quotes, also"
-        ' those of benchdnn: "--dir=BWD_W mb2ic8ih9oc8oh9kh3ph1"'
+        "files or folders of cases, OPERATOR with --shapes, or problem lines in quotes, also those of benchdnn: "
+        '"--dir=BWD_W mb2ic8ih9oc8oh9kh3ph1"'
     )
     verify.add_argument("cases", metavar="CASE", nargs="*", help=what)
     names = "a collection of cases that ships with convgrad; an unknown name lists the collections"
@@ -41,26 +53,18 @@ def parser() -> argparse.ArgumentParser:
     verify.add_argument("--dtype", choices=tuple(FORMATS), help="the type of results (default: from each case)")
 
     theirs = verify.add_argument_group("results to judge")
-    function = (
-        "a function that is called like convgrad.run, function(operator, *arrays, **attributes), and returns an array"
-    )
-    theirs.add_argument(
-        "--call", metavar="MODULE:FUNCTION", help=f"{function}; for a function of a C library, pass LIBRARY:FUNCTION"
-    )
+    theirs.add_argument("--call", metavar="MODULE:FUNCTION", help=f"{FUNCTION}, or LIBRARY:FUNCTION of a C library")
     declared = (
-        "the arguments of a function of a C library, in order: src, weights, diff_dst, bias, out, and sizes such as N,"
-        " C, O, H, OH, KH, SH, DH, PH; start with a type and a layout if the function supports only one"
+        "the arguments of a C function, in order: src, weights, diff_dst, bias, out, and sizes such as N, C, O, H, OH,"
+        " KH, SH, DH, PH; start with a type and a layout if it supports only one"
     )
     theirs.add_argument("--signature", metavar="WORDS", help=declared)
-    isolated = "call the function in a child process, so that a crash becomes a verdict (default for C libraries)"
-    theirs.add_argument("--isolate", action=argparse.BooleanOptionalAction, help=isolated)
-    theirs.add_argument(
-        "--timeout", metavar="SECONDS", type=seconds, help="with --isolate: the longest time for one call"
-    )
+    theirs.add_argument("--isolate", action=argparse.BooleanOptionalAction, help=ISOLATE)
+    theirs.add_argument("--timeout", metavar="SECONDS", type=seconds, help=TIMEOUT)
     theirs.add_argument(
         "--got",
         metavar="DIR",
-        help="a folder of results with names CASE.OUTPUT.npy, .pt or .bin, or CASE.npz; for a single case, a file",
+        help="a folder of results CASE.OUTPUT.npy, .pt or .bin, or CASE.npz; a file for a single case",
     )
 
     made = verify.add_argument_group("operands of cases without arrays")
@@ -82,19 +86,16 @@ def parser() -> argparse.ArgumentParser:
         metavar="TYPE",
         help="the type of sums: f32 (default; for f64 operands, f64), bf16, f16 or tf32",
     )
-    heights = "the rounding depth of sums, or the blocks of their order as B1,B2,... (default: any order)"
-    how.add_argument("--height", metavar="N", type=height_or_blocks, help=heights)
+    how.add_argument("--height", metavar="N", type=height_or_blocks, help=HEIGHT)
     how.add_argument("--algorithm", metavar="NAME", help="the algorithm: sum (default), winograd:M,R or fft")
-    accuracy = "judge by convgrad's bound for this max_error, and compute convgrad's own results with this max_error"
+    accuracy = "judge by convgrad's bound for this max_error, and compute its own results with it"
     how.add_argument("--max-error", type=times, metavar="TIMES", help=accuracy)
 
     output = verify.add_argument_group("output")
-    output.add_argument(
-        "--verbose", action="store_true", help="print a line for every case, also for cases that are ok"
-    )
+    output.add_argument("--verbose", action="store_true", help="print a line for every case")
     strict = (
-        "also exit with 1 if the function raises NotImplementedError for a case, or convgrad does not support the case,"
-        " and with 3 if a file of a folder has no case"
+        "also exit with 1 if the function raises NotImplementedError for a case, or convgrad does not support it, and"
+        " with 3 if a file of a folder has no case"
     )
     output.add_argument("--strict", action="store_true", help=strict)
     output.add_argument("--json", action="store_true", help="print one JSON object per case, and one with the counts")
@@ -110,10 +111,10 @@ def parser() -> argparse.ArgumentParser:
     kinds = "the format of files: .npy (default), .npz, .safetensors, .pt, .bin"
     instead.add_argument("--kind", metavar="ENDING", default=".npy", help=kinds)
     deserved = (
-        "print the smallest tolerance with which every right result passes numpy.allclose, and which wrong results pass"
+        "print the smallest tolerance of numpy.allclose that every right result passes, and the wrong ones that pass"
     )
     instead.add_argument("--print-tolerance", action="store_const", const=True, help=deserved)
-    certificate = "print the certificate of one element as JSON: its exact value, its bound and the error of the result"
+    certificate = "print the certificate of one element as JSON: exact value, bound and error"
     instead.add_argument("--element", metavar="INDEX", type=index, help=certificate)
 
     _add_others(verify, theirs)
@@ -123,14 +124,11 @@ def parser() -> argparse.ArgumentParser:
 def _add_others(verify: argparse.ArgumentParser, theirs: argparse._ArgumentGroup) -> None:
     """Add the options about time, memory and files, those of samples, and that of repeated calls."""
     again = (
-        "call the function N times per case, and judge every distinct result; different results are the outcome 'not"
-        " repeatable' (default 1)"
+        "call the function N times per case (default 1), and judge every distinct result; different results are 'not"
+        " repeatable'"
     )
     theirs.add_argument("--repeat", metavar="N", type=positive, help=again)
-    some = (
-        "check about this number of elements per case, drawn by --seed, or all (default: all, or a sample if a verdict"
-        " would take long)"
-    )
+    some = "check about this number of elements per case, or all (default: all, or a sample if this would take long)"
     verify.add_argument("--sample", type=sample, metavar="ELEMENTS", help=some)
     verify.add_argument("--threads", type=positive, help="the largest number of threads of convgrad's kernels")
     add_limit(verify)

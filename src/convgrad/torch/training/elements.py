@@ -76,7 +76,7 @@ def lerp(self: Tensor, end: Tensor, weight: float | Tensor, *, out: Tensor | Non
 
 @row(
     "addcmul",
-    formula="self + (value * tensor1) * tensor2; value = 1 does not multiply",
+    formula="self + (value * tensor1) * tensor2",
     bound="2 u abs(value * tensor1 * tensor2) + u abs(result)",
     types=ELEMENTWISE,
 )
@@ -90,7 +90,7 @@ def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1,
 
 @row(
     "addcdiv",
-    formula="self + (value * tensor1) / tensor2; value = 1 does not multiply",
+    formula="self + (value * tensor1) / tensor2",
     bound="2 u abs(value * tensor1 / tensor2) + u abs(result)",
     types=ELEMENTWISE,
 )

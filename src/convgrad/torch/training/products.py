@@ -139,7 +139,7 @@ def dot(self: Tensor, other: Tensor) -> Tensor:
     return product(self.unsqueeze(0), other.unsqueeze(1)).reshape(())
 
 
-_PLUS = "alpha * product + beta * self, in f32; a factor of 1 does not multiply; bf16 and f16 are rounded once"
+_PLUS = "alpha * product + beta * self, in f32; bf16 and f16 are rounded once"
 
 
 @row("addmm", formula=_PLUS, order=OF_OPERATOR, bound=f"{_BOUND} + 3 u abs(result)")

@@ -74,7 +74,7 @@ def bernoulli(self: Tensor, p: float | Tensor = 0.5, *, generator: torch.Generat
 
 @row(
     "exponential_",
-    formula="-log1p(-r) / lambd in f64, then rounded",
+    formula="-log1p(-r) / lambd in f64",
     bound="0.501 ulp",
     types=ELEMENTWISE,
 )
@@ -92,7 +92,7 @@ def _normal(shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
     return (radius * cos64(pairs[:, 1])).reshape(tuple(shape))
 
 
-_NORMAL = "mean + std * (sqrt(-2 log(1 - r)) * cos(2 pi s)) in f64, then rounded; r, s: pairs of random numbers"
+_NORMAL = "mean + std * (sqrt(-2 log(1 - r)) * cos(2 pi s)) in f64; r, s: pairs of random numbers"
 
 
 @row("normal_", formula=_NORMAL, bound="0.501 ulp", types=ELEMENTWISE)
@@ -124,7 +124,7 @@ def _is_exact(start: float, end: float, step: float = 1, *, out: Tensor) -> bool
 
 @row(
     "arange.start_out",
-    formula="start + step * index in f64, then rounded",
+    formula="start + step * index in f64",
     bound="0.501 ulp",
     types=ELEMENTWISE,
     passed_on=_is_exact,

@@ -152,7 +152,12 @@ def var_mean(
     return rounded(spread, self.dtype), rounded(middle, self.dtype)
 
 
-@row("std.correction", formula=f"sqrt of: {_VAR}", order=SECTIONS, bound="half that of var, relative, + u result")
+@row(
+    "std.correction",
+    formula="sqrt of var.correction, in f64",
+    order=SECTIONS,
+    bound="half that of var, relative, + u result",
+)
 def std(self: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
     """Return the standard deviations over dimensions."""
     return _root(_spread(self, dim, correction, keepdim)[1], self.dtype)
