@@ -73,10 +73,9 @@ TEXTS: Mapping[str, str | Mapping[Any, str]] = {  # the text of a parameter, or 
         1: "The largest number of threads of each task; None is the worker's setting.",
     },
     "max_error": (
-        "The largest error bound allowed, as a multiple of the direct sum's bound by norms. With 1, the direct sum is "
-        "computed, which also has a bound per element. Larger values allow Winograd for layers with 3 or 5 taps along "
-        "an axis, stride 1, dilation 1 and at least 32 channels per group. 3x3 layers have tiles of 2x2 from about 8, "
-        "and of 4x4 from about 64. None is the setting of ``convgrad.max_error``, initially 1."
+        "The largest error bound allowed, as a multiple of the direct sum's bound by norms. Larger values than 1 allow "
+        "Winograd, for 3x3 layers in tiles of 2x2 from about 8, and of 4x4 from about 64. None is the setting of "
+        "``convgrad.max_error``, initially 1."
     ),
     "activation": (
         '"relu" sets results below 0 to +0, before the only rounding. Bias and old value are added first. None changes '

@@ -47,35 +47,25 @@ print(dst.shape)
 (1, 6, 6, 4)
 ```
 
-- You must pass all required attributes to `run` and `compile`. If an attribute has one value per spatial axis, pass a
-  list.
-- `infer_shapes`, `explain` and `vjp` also accept operator names. In calls of these three functions, attributes have the
-  same defaults as in the [function of the operator](api/functions.md), and you can pass one integer for all axes.
-- Graph files use the same operator names ([oneDNN graphs](graphs.md)).
+- You must pass all required attributes to `run` and `compile`, with a list for each attribute that has one value per
+  spatial axis. `infer_shapes`, `explain` and `vjp` have the defaults of the [functions](api/functions.md) instead.
 - You can add or omit `-1` at the end of a name, unless the result is the name of another operator.
 
-For the letters in the formulas, see [Shapes and padding](shapes.md#the-letters). [Support](support.md#operations)
-describes the tested combinations of attributes.
-
-The heading of each operator shows the oneDNN generations in which it exists, because the same name can have different
-attributes in each:
+[Shapes and padding](shapes.md#the-letters) explains the letters in the formulas. The heading of each operator shows the
+oneDNN generations in which it exists, because the same name can have different attributes in each:
 """
-ABSENT_PADS = "- Absent pads are calculated ([Pads of older names](shapes.md#pads-of-older-names))."
+ABSENT_PADS = "- [Absent pads](shapes.md#pads-of-older-names) are calculated."
 COMMON_HEAD = """\
 ## Attributes
 
 All operators with weights have these attributes. Operators without weights have only `data_format`."""
 DEVIATIONS = """\
-The section also names the specification that convgrad follows, which can be that of another operator. There are two
-exceptions:
-
-- In data gradients, `auto_pad` follows the text of the specification, because its formula says the opposite
-  ([auto_pad](shapes.md#auto-pad)).
-- With groups, `IOX` is (in, out / groups, taps), although the specification divides "in"
-  ([Layouts](shapes.md#layouts))."""
+The section also names the specification that convgrad follows. There are two exceptions: [auto_pad](shapes.md#auto-pad)
+of data gradients follows the text of the specification instead of its formula, and `IOX` with groups
+([Layouts](shapes.md#layouts)) divides "out" instead of "in"."""
 MORE_HEAD = """\
-The section of each operator lists which of the following attributes it also has. If a format has two rows, the second
-row is for transposed operators:"""
+Each operator's section lists which of these attributes it also has. If a format has two rows, the second row is for
+transposed operators:"""
 MADE_RULES = re.compile(r"(<!-- made by tests/docs/pages.py: rules -->\n).*?(<!-- end -->)", re.DOTALL)
 KINDS = {
     "O": "Operator and operands",
@@ -103,7 +93,7 @@ def operators_page() -> str:
     for op in OPERATORS:
         inputs = ", ".join(f"`{p.name}`" + " (optional)" * (not p.required) for p in op.operands)
         lines += ["", f"## {op.name} ({', '.join(op.generations)})", ""]
-        lines += [f"- Operands: {inputs}. Result: `{op.output.name}`.", f"- Shape of the result: {_code_of_names(op)}."]
+        lines += [f"- Operands: {inputs}. Result: `{op.output.name}`.", f"- Shape: {_code_of_names(op)}."]
         if _has_weights(op):
             of_op = (each for each in op.attributes if each not in common)
             shown = ", ".join(f"`{a.name}` (default {a.default})" if a.choices else f"`{a.name}`" for a in of_op)
@@ -136,7 +126,7 @@ def errors_page() -> str:
     for letter, title in KINDS.items():
         each = [rule for rule in RULES.values() if rule.id[0] == letter]
         usual = Counter(rule.error.__name__ for rule in each).most_common(1)[0][0]
-        lines += ["", f"### {title}", "", f"If you break one, you get `{usual}`:", ""]
+        lines += ["", f"### {title} (`{usual}`)", ""]
         for rule in each:
             error = rule.error.__name__
             lines.append(f"- **{rule.id}**{f' (`{error}`)' * (error != usual)}. {rule.statement}")

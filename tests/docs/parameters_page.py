@@ -17,7 +17,7 @@ HEAD = """\
 # Parameters
 
 You need this page if you know a layer of another library and look for the name of a parameter. All functions of
-`convgrad` use the same names with the same meaning. For example, this call has parameters of all three tables:
+`convgrad` use the same names. For example, this call has parameters of all three tables:
 
 ```python
 import numpy as np
@@ -33,24 +33,28 @@ print(diff_weights.shape)
 (3, 3, 3, 4)
 ```
 
-Each function has only some of these parameters ([Functions](api/functions.md)). The functions of `convgrad.torch` and
-`convgrad.jax` have the parameters of PyTorch and JAX instead. [Names in other libraries](names.md) compares them.
-If a parameter has several rows, they belong to different functions.
+Each function has only some of these parameters ([Functions](api/functions.md)), and if a parameter has several rows,
+they belong to different functions. The functions of `convgrad.torch` and `convgrad.jax` have the
+[names of PyTorch and JAX](names.md) instead.
 """
 TITLES = {
     "Arrays and shapes": "Pass these first. Their order is that of the function's signature.",
-    "Attributes": "These describe the layer. The functions of a layer share these attributes, so that you can\n"
-    "define the attributes once and pass `**layer` to each function:",
-    "Options": "These do not describe the layer. They decide how a result is computed and stored:",
+    "Attributes": "The functions of a layer share these attributes, so that you can define them once and pass\n"
+    "`**layer` to each function:",
+    "Options": "These decide how a result is computed and stored:",
 }
 NAMED = {"operator", "inputs"}
 ATTRIBUTES = {"attributes", "transposed"} | {each.name for op in OPERATORS for each in op.attributes}
 
 
 def used() -> dict[str, list[Parameter]]:
-    """Return the parameters of convgrad's functions that have a shared text, in the order of the texts."""
+    """Return the parameters of convgrad's functions that have a shared text, in the order of the texts.
+
+    Functions with older names of operators are left out.
+    """
     found: dict[str, list[Parameter]] = {name: [] for name in TEXTS}
-    for function in filter(inspect.isfunction, (getattr(convgrad, name) for name in convgrad.__all__)):
+    current = (name for name in convgrad.__all__ if "backprop" not in name)
+    for function in filter(inspect.isfunction, (getattr(convgrad, name) for name in current)):
         for name, parameter in inspect.signature(function).parameters.items():
             if name in found:
                 found[name].append(parameter)
