@@ -88,13 +88,13 @@ def _adam(decoupled: bool) -> Callable[..., None]:
         name = adam_name(kind, is_low, amsgrad)
         lists = [self, exp_avgs, exp_avg_sqs, max_exp_avg_sqs if amsgrad else exp_avg_sqs]
         lists.append(_gradients(grads, grad_scale, maximize))
-        steps = [int(one.item()) for one in state_steps]
+        steps = [int(step_count.item()) for step_count in state_steps]
         for number in dict.fromkeys(steps):
             corrections = 1 - _power(beta1, number), 1 - _power(beta2, number)
             averages = weight if is_low else 1 - weight, beta2, 1 - beta2
             scales = math.sqrt(corrections[1]), eps, -(rate / corrections[0])
-            some = [[one for one, at in zip(each, steps, strict=True) if at == number] for each in lists]
-            update_lists(name, some, (decay_factor, *averages, *scales), 4 if amsgrad else 3)
+            of_step = [[tensor for tensor, at in zip(tensors, steps, strict=True) if at == number] for tensors in lists]
+            update_lists(name, of_step, (decay_factor, *averages, *scales), 4 if amsgrad else 3)
 
     return step
 

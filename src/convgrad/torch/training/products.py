@@ -78,7 +78,7 @@ def convolution_backward(
 def _per_axis(input: Tensor, *attributes: Sequence[int]) -> list[Ints]:
     """Return each attribute with one value per spatial axis; ATen accepts a single value for all axes."""
     axes = input.dim() - 2
-    return [tuple(one) if len(one) == axes else tuple(one) * axes for one in attributes]
+    return [tuple(attribute) if len(attribute) == axes else tuple(attribute) * axes for attribute in attributes]
 
 
 # -- matrix products -----------------------------------------------------------------------------------------------
@@ -89,8 +89,10 @@ _ONE_TAP = OpAttributes((1,), (0,), (0,), None, (1,), 1, False)
 
 def _check_one_type(*tensors: Tensor) -> None:
     """Refuse factors of two types, as PyTorch does."""
-    if len({one.dtype for one in tensors}) > 1:
-        raise RuntimeError(f"expected matrices of one dtype, but got {', '.join(str(one.dtype) for one in tensors)}")
+    if len({tensor.dtype for tensor in tensors}) > 1:
+        raise RuntimeError(
+            f"expected matrices of one dtype, but got {', '.join(str(tensor.dtype) for tensor in tensors)}"
+        )
 
 
 def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -109,8 +111,8 @@ def _batched(a: Tensor, b: Tensor) -> Tensor:
         return a.new_zeros(batch, rows, columns)
     src = a.transpose(0, 1).reshape(rows, batch * inner, 1)
     weights = b.transpose(1, 2).reshape(batch * columns, inner, 1)
-    found = kernels.compute(passes.forward(src, weights, None, _ONE_TAP._replace(groups=batch)))
-    return found.reshape(rows, batch, columns).transpose(0, 1)
+    products = kernels.compute(passes.forward(src, weights, None, _ONE_TAP._replace(groups=batch)))
+    return products.reshape(rows, batch, columns).transpose(0, 1)
 
 
 @row("mm", formula="Convolution with one tap: rows are images, columns are channels", order=OF_OPERATOR, bound=_BOUND)
@@ -163,9 +165,9 @@ def baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, al
     return _plus(self, _batched(batch1.float(), batch2.float()), beta, alpha, batch1.dtype)
 
 
-def _plus(self: Tensor, found: Tensor, beta: float, alpha: float, to: torch.dtype) -> Tensor:
-    found = found if alpha == 1 else found * alpha
+def _plus(self: Tensor, result: Tensor, beta: float, alpha: float, to: torch.dtype) -> Tensor:
+    result = result if alpha == 1 else result * alpha
     if beta != 0:
-        added = self.float().expand(found.shape) if beta == 1 else self.float().expand(found.shape) * beta
-        found = found + added
-    return found.to(to)
+        added = self.float().expand(result.shape) if beta == 1 else self.float().expand(result.shape) * beta
+        result = result + added
+    return result.to(to)
