@@ -19,9 +19,9 @@ from convgrad.torch.refused import check_types
 from convgrad.torch.strides import followed
 
 
-def check(name: str, given: Mapping[str, Tensor | None], activation: str | None = None) -> None:
+def check(name: str, tensors: Mapping[str, Tensor | None], activation: str | None = None) -> None:
     """Raise by rule T1, T2 or D13 if tensors are not all of one complex type, or if there is an activation."""
-    check_types(name, given)
+    check_types(name, tensors)
     if activation is not None:  # D13
         refuse("D13", name, f"activation must be None for complex tensors; got {activation!r:.200}")
 

@@ -108,8 +108,8 @@ def _here(tensor: Tensor) -> Tensor:
 def _bytes(here: Tensor) -> bytes | memoryview:
     """Return the elements of a tensor from `_here` in C order, little endian, as bytes."""
     number = here.real if here.is_complex() else here  # the bytes of each part are reversed separately
-    found = little_endian(array_of(torch, here.reshape(-1).view(torch.uint8)), number.element_size(), sys.byteorder)
-    return found if isinstance(found, bytes) else found.data
+    array = little_endian(array_of(torch, here.reshape(-1).view(torch.uint8)), number.element_size(), sys.byteorder)
+    return array if isinstance(array, bytes) else array.data
 
 
 def _not_finite(here: Tensor) -> str:
@@ -123,8 +123,8 @@ def _not_finite(here: Tensor) -> str:
     values = here.float() if here.element_size() == 1 else here
     nans = values.isnan()
     counts = {"NaN": int(nans.sum()), "infinite": int((values.isinf() & ~nans).sum())}
-    found = " and ".join(f"{count} {word}" for word, count in counts.items() if count)
-    return f"{found} of {counted(here.numel(), 'value')}" if found else ""
+    text = " and ".join(f"{count} {word}" for word, count in counts.items() if count)
+    return f"{text} of {counted(here.numel(), 'value')}" if text else ""
 
 
 def little_endian(array: Bytes, item_bytes: int, order: str) -> bytes | Bytes:

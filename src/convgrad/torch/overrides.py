@@ -20,8 +20,8 @@ def handed_over(
     function: Callable[..., Tensor], tensors: tuple[object, ...], *args: object, **settings: object
 ) -> Tensor:
     """Return what the overrides of a public function return; settings that are None are not passed."""
-    given = {name: value for name, value in settings.items() if value is not None}
-    result: Tensor = handle_torch_function(function, tensors, *args, **given)
+    options = {name: value for name, value in settings.items() if value is not None}
+    result: Tensor = handle_torch_function(function, tensors, *args, **options)
     return result
 
 
@@ -36,10 +36,10 @@ def overridable(public: Mapping[str, Any], *tensors: int) -> Callable[[Any], Any
     def decorate(helper: Callable[..., Any]) -> Any:
         @wraps(helper)
         def call(name: str, axes: int, *args: Any) -> Any:
-            given = tuple([args[at] for at in tensors])
-            if has_torch_function(given) and not compiling():
+            operands = tuple([args[at] for at in tensors])
+            if has_torch_function(operands) and not compiling():
                 *first, layer = args
-                return handed_over(public[name], given, *first, *layer.of_gradient)
+                return handed_over(public[name], operands, *first, *layer.of_gradient)
             return helper(name, axes, *args)
 
         return call
