@@ -89,15 +89,15 @@ def prepare(
     must be full. Otherwise, as in ``run``, attributes must be lists, and ConvolutionBackpropData-1 also accepts an
     output_shape with only the spatial extents.
     """
-    given: list[Array] = []
-    key = key_of(operands, attributes, given)
+    array_operands: list[Array] = []
+    key = key_of(operands, attributes, array_operands)
     if key is not None:
         try:
             op, checked, problem = _remembered(operator, *key, dtype, accumulate, lenient)
         except (ConvgradError, TypeError):
             pass  # checked below without the cache: an error must quote the caller's values, or a dtype has no hash
         else:
-            return bind(op, checked, problem, dict(zip(op.array_names, given, strict=False)))
+            return bind(op, checked, problem, dict(zip(op.array_names, array_operands, strict=False)))
     return bind(*_checked(operator, operands, attributes, dtype, accumulate, lenient))
 
 
@@ -134,13 +134,13 @@ Plain = tuple[Any, ...]  # a hashable description of operands or attributes
 
 
 def key_of(
-    operands: tuple[object, ...], attributes: Mapping[str, object], given: list[Array]
+    operands: tuple[object, ...], attributes: Mapping[str, object], array_operands: list[Array]
 ) -> tuple[Plain, Plain] | None:
     """Return the key under which the result of a call's checks is cached, or None if it cannot be cached.
 
     A call can be cached if its attributes are ints, strings, None or sequences of ints. A shape operand must not be an
     array, because the checks read its values. A bool is not accepted as an int: True == 1, but only 1 is legal. The
-    array operands are appended to ``given`` as NumPy arrays.
+    array operands are appended to ``array_operands`` as NumPy arrays.
     """
     described: list[object] = []
     for value in operands:
@@ -154,14 +154,14 @@ def key_of(
         if array is None or array.dtype.kind in "iu":
             return None
         described.append((array.dtype, array.shape))
-        given.append(array)
+        array_operands.append(array)
     plain: list[object] = [*attributes]
     for value in attributes.values():
         kind = type(value)
         if kind is int or kind is str or value is None:
             plain.append(value)
-        elif (each := _ints(value)) is not None:
-            plain.append(each)
+        elif (numbers := _ints(value)) is not None:
+            plain.append(numbers)
         else:
             return None
     return tuple(described), tuple(plain)
@@ -190,7 +190,8 @@ def _remembered(
 def described_call(described: Plain, plain: Plain) -> tuple[tuple[object, ...], dict[str, object]]:
     """Return operands and attributes for a key of ``key_of``. The arrays have arbitrary values and take no memory."""
     operands = tuple(
-        arrays.stand_in(one[1], one[0]) if one and isinstance(one[0], np.dtype) else one for one in described
+        arrays.stand_in(operand[1], operand[0]) if operand and isinstance(operand[0], np.dtype) else operand
+        for operand in described
     )
     names, values = plain[: len(plain) // 2], plain[len(plain) // 2 :]
     return operands, dict(zip(names, values, strict=True))
@@ -225,13 +226,13 @@ def canonical(problem: Problem, taken: Mapping[str, Array]) -> tuple[Array, ...]
 
 def solve(
     problem: Problem,
-    given: Sequence[Array],
+    operands: Sequence[Array],
     out: Array | None = None,
     threads: int | None = None,
     aligned: bool = False,
 ) -> Array:
     """Compute a problem from arrays in its shapes, type and memory formats, and return ``out`` or a new array."""
-    taken: dict[str, Array] = dict(zip(problem.operands, given, strict=True))
+    taken: dict[str, Array] = dict(zip(problem.operands, operands, strict=True))
     result = room(problem, out, taken, aligned)
     engines.execute(problem, canonical(problem, taken), result.transpose(problem.output_order), threads)
     return result
@@ -254,13 +255,13 @@ def call(
     check_options(operator, out, accumulate, threads)
     first = operands[0] if operands else None
     foreign = type(first) is not np.ndarray
-    there = on_gpu.given(operator, operands) if foreign else None
-    prepared = prepare(operator, there.operands if there else operands, attributes, dtype, accumulate, lenient)
+    gpu_call = on_gpu.gpu_operands(operator, operands) if foreign else None
+    prepared = prepare(operator, gpu_call.operands if gpu_call else operands, attributes, dtype, accumulate, lenient)
     prepared = prepared.activated(activation).within(max_error)
     if prepared.problem.note:
         warnings.warn(prepared.problem.note, UserWarning, stacklevel=3)
-    if there:
-        there.execute(prepared.problem, prepared.operands, prepared.taken, out)
+    if gpu_call:
+        gpu_call.execute(prepared.problem, prepared.operands, prepared.taken, out)
         libraries.written(out)
         return out
     return handed_over(libraries.on_its_threads(first, prepared.execute, out, threads, foreign), first, out)

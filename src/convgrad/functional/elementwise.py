@@ -56,8 +56,8 @@ def compute_by_numpy(name: str, tensors: tuple[Strided, ...], extents: Extents, 
     operands = len(definition.operands)
     values = [array.astype(dtype).ravel() for array in arrays[:operands]]
     with np.errstate(all="ignore"):
-        found = definition.definition(NumpyOperations(dtype), *values)
-        results = [one.astype(np.float32) for one in (found if isinstance(found, tuple) else (found,))]
+        outputs = definition.definition(NumpyOperations(dtype), *values)
+        results = [output.astype(np.float32) for output in (outputs if isinstance(outputs, tuple) else (outputs,))]
     for result, array, tensor in zip(results, arrays[operands:], tensors[operands:], strict=False):
         array[...] = store(result.astype(np.float64), FORMATS[tensor.fmt]).reshape(extents)
 
@@ -77,14 +77,14 @@ def channel_sums(summands: Summands, addresses: Sequence[int], threads: int, kee
     if not images * channels * positions:
         return np.zeros((summands.sums, channels) if summands.combined else (summands.sums, images, channels))
     sections = sections_of(images, positions, summands.combined)
-    found = np.empty((summands.sums, sections.count, channels))
+    sums = np.empty((summands.sums, sections.count, channels))
     generated = engines.generated()
     if generated.why_no_kernels():
-        sums_by_numpy(summands, addresses, found)
+        sums_by_numpy(summands, addresses, sums)
     else:
-        generated.sums_call(summands, threads)([*addresses, address_of(found)], (keep, found))
-    each = found if summands.combined else found.reshape(summands.sums, images, sections.sections, channels)
-    return totals(each, threads)
+        generated.sums_call(summands, threads)([*addresses, address_of(sums)], (keep, sums))
+    per_image = (summands.sums, images, sections.sections, channels)
+    return totals(sums if summands.combined else sums.reshape(per_image), threads)
 
 
 def totals(sums: NDArray[np.float64], threads: int) -> NDArray[np.float64]:
@@ -93,25 +93,26 @@ def totals(sums: NDArray[np.float64], threads: int) -> NDArray[np.float64]:
     generated = engines.generated()
     if rows == 1 or not sums.size or generated.why_no_kernels():
         return by_numpy.totals(sums) if rows else np.zeros((*outer, width))
-    found = np.empty((*outer, width))
-    generated.trees_call(prod(outer), rows, width, threads)([address_of(sums), address_of(found)], (sums, found))
-    return found
+    result = np.empty((*outer, width))
+    generated.trees_call(prod(outer), rows, width, threads)([address_of(sums), address_of(result)], (sums, result))
+    return result
 
 
 @in_default_environment
-def sums_by_numpy(summands: Summands, addresses: Sequence[int], found: NDArray[np.float64]) -> None:
+def sums_by_numpy(summands: Summands, addresses: Sequence[int], sums: NDArray[np.float64]) -> None:
     """Write the sums (sums, sections, channels) by NumPy."""
     images, channels, positions = summands.shape
     extents = (images, positions, channels) if summands.channels_last else summands.shape
-    arrays = [_array(one, extents, address) for one, address in zip(summands.tensors, addresses, strict=True)]
+    arrays = [_array(tensor, extents, address) for tensor, address in zip(summands.tensors, addresses, strict=True)]
     wide = [array.astype(np.float32).ravel() for array in arrays[: len(summands.operands)]]
     with np.errstate(all="ignore"):
         terms = MAPS[summands.name].definition(NumpyOperations(), *wide)
-    several = [one.reshape(extents) for one in (terms if isinstance(terms, tuple) else (terms,))]
+        terms = terms if isinstance(terms, tuple) else (terms,)
+    shaped = [term.reshape(extents) for term in terms]
     if summands.stored:
-        arrays[-1][...] = store(several[0].astype(np.float64), F32)
-    first, *others = [one.transpose(0, 2, 1) if summands.channels_last else one for one in several]
+        arrays[-1][...] = store(shaped[0].astype(np.float64), F32)
+    first, *others = [term.transpose(0, 2, 1) if summands.channels_last else term for term in shaped]
     sections = sections_of(images, positions, summands.combined)
     factors = [None] * summands.plain + others[:1] * summands.products
     for number, factor in enumerate(factors):
-        found[number] = section_sums(first, factor, sections)
+        sums[number] = section_sums(first, factor, sections)

@@ -106,7 +106,7 @@ class Partials:
             must = f"{whose} must be {len(nodes)} of f32 {shape_words(self.shape)}"
             refuse("P4", self.operator, f"{must}; got {got}")
         dense = [np.ascontiguousarray(arrays.native(array, F32)) for array, _ in taken]
-        return [(one, (array,)) for one, array in zip(nodes, dense, strict=True)]
+        return [(node, (array,)) for node, array in zip(nodes, dense, strict=True)]
 
     def __add__(self, other: object) -> Partials:
         """Return the sums of two neighbouring parts. Any grouping of additions gives the same bits."""
@@ -117,8 +117,8 @@ class Partials:
             return self if self.images else other
         left, right = (self, other) if self.first <= other.first else (other, self)
         check_neighbours(left, right)
-        made = combine([*left.known(), *right.known()], add)
-        return replace(left, images=left.images + right.images, sums=tuple(added(one) for _, one in made))
+        combined = combine([*left.known(), *right.known()], add)
+        return replace(left, images=left.images + right.images, sums=tuple(added(terms) for _, terms in combined))
 
     def __str__(self) -> str:
         which = f"images {self.first} to before {self.end}, leaves of {self.leaf_images}"
@@ -192,7 +192,7 @@ def partials_of(
     sums. If the part ``before`` is given, return the sums of both parts. The new sums are added to copies of the sums
     of ``before``, which needs fewer arrays than adding two Partials.
     """
-    images, each = problem.geometry.batch, leaf_images(problem.geometry)
+    images, per_leaf = problem.geometry.batch, leaf_images(problem.geometry)
     here = as_partials(problem, first, images, (), sample)
     if before is not None and before.images:
         check_one_problem(before, here)
@@ -200,13 +200,13 @@ def partials_of(
         here = replace(before, images=before.images + images)
 
     def computed(leaves: range) -> Computed:
-        some = slice(leaves.start * each - first, min(leaves.stop * each - first, images))
-        part, given = of_images(problem, some.stop - some.start), [operand[some] for operand in operands]
-        return lambda total: sum_of(part, given, threads, total)
+        begin, end = leaves.start * per_leaf - first, min(leaves.stop * per_leaf - first, images)
+        part, part_operands = of_images(problem, end - begin), [operand[begin:end] for operand in operands]
+        return lambda total: sum_of(part, part_operands, threads, total)
 
-    nodes = nodes_of(first // each, -(-(first + images) // each))
+    nodes = nodes_of(first // per_leaf, -(-(first + images) // per_leaf))
     known = before.known() if before is not None else []
-    return replace(here, sums=grown(known, ((one, computed(one.leaves)) for one in nodes)))
+    return replace(here, sums=grown(known, ((node, computed(node.leaves)) for node in nodes)))
 
 
 def sum_of(
@@ -254,25 +254,28 @@ def why_no_order(problem: Problem) -> str:
 
 def _checked_first(problem: Problem, first: object) -> int:
     """Return ``first`` as an int if a part may begin at this image; else raise by rule P3."""
-    number, each = as_integer(first), leaf_images(problem.geometry)
-    if number is None or number < 0 or number % each:  # P3
-        must = f"first, the first image of the piece, must be a multiple of {each}, the images of a leaf"
-        refuse("P3", problem.operator, f"{must}; got {first!r:.200}{near(number, each)}")
+    number, per_leaf = as_integer(first), leaf_images(problem.geometry)
+    if number is None or number < 0 or number % per_leaf:  # P3
+        must = f"first, the first image of the piece, must be a multiple of {per_leaf}, the images of a leaf"
+        refuse("P3", problem.operator, f"{must}; got {first!r:.200}{near(number, per_leaf)}")
     return number
 
 
-def near(image: int | None, each: int) -> str:
+def near(image: int | None, per_leaf: int) -> str:
     """Return a hint that names the nearest images before and after ``image`` at which a part may begin."""
-    return "" if image is None or image < 0 else f". Use {image // each * each} or {(image // each + 1) * each}"
+    if image is None or image < 0:
+        return ""
+    leaf = image // per_leaf
+    return f". Use {leaf * per_leaf} or {(leaf + 1) * per_leaf}"
 
 
-def check_one_problem(one: Partials, other: Partials) -> None:
+def check_one_problem(part: Partials, other: Partials) -> None:
     """Check, by rule P4, that two parts have the same problem except for their images."""
-    ours, theirs = one.problem, other.problem
+    ours, theirs = part.problem, other.problem
     if ours != theirs:  # P4
         name = next(name for name, value in ours.items() if theirs.get(name) != value)
         must = "parts must be of one problem, except for their numbers of images"
-        refuse("P4", one.operator, f"{must}; got {name} {ours[name]} and {theirs[name]}")
+        refuse("P4", part.operator, f"{must}; got {name} {ours[name]} and {theirs[name]}")
 
 
 def check_neighbours(left: Partials, right: Partials) -> None:

@@ -43,7 +43,7 @@ class Rows:
         """Return the sums in the order of the image's tree, each with the tree's nodes that it contains."""
         blocks = blocks_of(positions(self.problem), self.rows)
         nodes = nodes_of(blocks.start, blocks.stop)
-        return [(one, (array,)) for one, array in zip(nodes, self.sums, strict=True)]
+        return [(node, (array,)) for node, array in zip(nodes, self.sums, strict=True)]
 
     def check_next(self, right: Rows) -> None:
         """Raise ValueError unless ``right`` are the next rows of the same image."""
@@ -55,8 +55,9 @@ class Rows:
     def __add__(self, right: Rows) -> Rows:
         """Return the sums of these rows and the next rows, ``right``."""
         self.check_next(right)
-        made = combine([*self.known(), *right.known()], add)
-        return replace(self, rows=range(self.rows.start, right.rows.stop), sums=tuple(added(one) for _, one in made))
+        combined = combine([*self.known(), *right.known()], add)
+        rows = range(self.rows.start, right.rows.stop)
+        return replace(self, rows=rows, sums=tuple(added(terms) for _, terms in combined))
 
     @property
     def is_whole(self) -> bool:
@@ -79,13 +80,13 @@ class Rows:
 def rows_of(
     subproblem: SubProblem,
     whole_problem: Problem,
-    given: Sequence[Array],
+    regions: Sequence[Array],
     threads: int | None = None,
     before: Rows | None = None,
 ) -> Rows:
     """Return the sums of a sub-problem that consists of whole rows of one image.
 
-    ``whole_problem`` contains the sub-problem, and ``given`` are the regions that the sub-problem reads, in the
+    ``whole_problem`` contains the sub-problem, and ``regions`` are the regions that the sub-problem reads, in the
     caller's memory format. If ``before`` is given, return the sums of its rows and of the new rows. The new sums are
     added to copies of the sums of ``before``, which needs fewer arrays than adding two Rows.
 
@@ -106,7 +107,7 @@ def rows_of(
         views = [
             array[_within(region, outer)].transpose(axis_order(layout, array.ndim))
             for array, region, outer, layout in zip(
-                given, part.reads, subproblem.reads, whole_problem.layouts, strict=False
+                regions, part.reads, subproblem.reads, whole_problem.layouts, strict=False
             )
         ]
         return lambda total: sum_of(part.problem, views, threads, total)
@@ -120,7 +121,7 @@ def rows_of(
 def _within(region: Region, outer: Region) -> Region:
     """Return a region of an array relative to the ``outer`` region of the same array."""
     return tuple(
-        slice(one.start - from_.start, one.stop - from_.start) for one, from_ in zip(region, outer, strict=True)
+        slice(inner.start - from_.start, inner.stop - from_.start) for inner, from_ in zip(region, outer, strict=True)
     )
 
 

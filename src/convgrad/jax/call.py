@@ -44,17 +44,20 @@ def call(
         if port.is_shape and isinstance(value, jax.core.Tracer):  # T3
             refuse("T3", op.name, f"{port.name} must be known while a function is traced; got a tracer. Use a tuple")
     for name, value in attributes.items():
-        each = value if isinstance(value, list | tuple) else [value]
-        if any(isinstance(one, jax.core.Tracer) for one in each):  # A2
+        numbers = value if isinstance(value, list | tuple) else [value]
+        if any(isinstance(number, jax.core.Tracer) for number in numbers):  # A2
             sentence = f"{name} must be known while a function is traced; got a tracer"
             refuse("A2", op.name, f"{sentence}. Use jit(..., static_argnames=({name!r},))")
     ports = [(port.is_shape, value) for port, value in zip(op.operands, operands, strict=False)]
-    given: list[Traced] = [value if shape or value is None else array(value) for shape, value in ports]
-    for port, value in zip(op.operands, given, strict=False):
+    jax_operands: list[Traced] = [value if shape or value is None else array(value) for shape, value in ports]
+    for port, value in zip(op.operands, jax_operands, strict=False):
         if not port.is_shape and value is not None:
             check_shape(op.name, port.name, value)
-    arrays = [value for (shape, _), value in zip(ports, given, strict=True) if not shape and value is not None]
-    alike = [value if shape or value is None else _alike(value) for (shape, _), value in zip(ports, given, strict=True)]
+    arrays = [value for (shape, _), value in zip(ports, jax_operands, strict=True) if not shape and value is not None]
+    alike = [
+        value if shape or value is None else _alike(value)
+        for (shape, _), value in zip(ports, jax_operands, strict=True)
+    ]
     problem = prepare(operator, (*alike, *operands[len(ports) :]), attributes, named(dtype), lenient=lenient).problem
     activated(problem, activation)  # checks rule D13; the bits are the same if the activation follows the rounding
     if problem.note:

@@ -88,7 +88,7 @@ class Buffers(Structure):
         ("extension", c_void_p),
         ("size", c_int64),
         ("types", c_void_p),
-        ("each", POINTER(POINTER(Buffer))),
+        ("pointers", POINTER(POINTER(Buffer))),
     ]
 
 
@@ -101,7 +101,7 @@ class FfiAttributes(Structure):
         ("size", c_int64),
         ("types", c_void_p),
         ("names", c_void_p),
-        ("each", POINTER(POINTER(Span))),
+        ("pointers", POINTER(POINTER(Span))),
     ]
 
 

@@ -57,8 +57,8 @@ def zeros_if_nothing_meets(lhs: Array, rhs: Array, of: Window, dtype: DTypeLike)
     """Return the result if it is empty or has only zeros, else None. Negative pads may remove all positions of lhs."""
     extents = of.result_extents(lhs, rhs)
     spans = [dilated(extent, gap) for extent, gap in zip(of.extents(lhs), of.lhs_dilation, strict=True)]
-    left = [span + min(0, low) + min(0, high) for span, (low, high) in zip(spans, of.pads, strict=True)]
-    if prod(lhs.shape) and prod(rhs.shape) and prod(extents) and all(each > 0 for each in left):
+    lengths = [span + min(0, low) + min(0, high) for span, (low, high) in zip(spans, of.pads, strict=True)]
+    if prod(lhs.shape) and prod(rhs.shape) and prod(extents) and all(length > 0 for length in lengths):
         return None
     canonical = (lhs.shape[of.lhs_spec[0]] // of.batches, rhs.shape[of.rhs_spec[0]], *extents)
     return zeros([canonical[of.out_spec.index(axis)] for axis in range(lhs.ndim)], dtype, lhs, rhs)

@@ -33,16 +33,17 @@ def answer(pointer: Any) -> int | None:
 
 
 def _compute(frame: Any) -> None:
-    text, operands, results = frame.attributes.each[0].contents, frame.operands, frame.results
-    what = site(ctypes.string_at(text.begin, text.size))
-    if (operands.size, results.size) != (len(what.problem.operands), 1):
+    text, operands, results = frame.attributes.pointers[0].contents, frame.operands, frame.results
+    call_site = site(ctypes.string_at(text.begin, text.size))
+    problem = call_site.problem
+    if (operands.size, results.size) != (len(problem.operands), 1):
         raise ValueError(
-            f"{what.problem.operator} has {len(what.problem.operands)} operands and a result; got a program with"
+            f"{problem.operator} has {len(problem.operands)} operands and a result; got a program with"
             f" {operands.size} and {results.size}"
         )
-    each = operands.each
-    given = [each[n].contents.data for n in range(len(what.problem.operands))]
-    what.compute(given, results.each[0].contents.data)
+    pointers = operands.pointers
+    addresses = [pointers[n].contents.data for n in range(len(problem.operands))]
+    call_site.compute(addresses, results.pointers[0].contents.data)
 
 
 def _put(pointer: Any, slot: Any) -> None:

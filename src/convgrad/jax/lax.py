@@ -136,9 +136,9 @@ def conv_transpose(
         padding = pairs(operator, padding, axes)
     if padding in ("SAME", "VALID") or use_consistent_padding:
         kernel = zip([rhs.shape[axis] for axis in rhs_spec[2:]], rhs_dilation or [1] * axes, strict=True)
-        each: Sequence[str | tuple[int, int]] = [padding] * axes if isinstance(padding, str) else padding
+        pads: Sequence[str | tuple[int, int]] = [padding] * axes if isinstance(padding, str) else padding
         reach = [dilated(taps, dilation) - 1 for taps, dilation in kernel]
-        padding = [_around(e, s, pad) for e, s, pad in zip(reach, strides, each, strict=True)]
+        padding = [_around(e, s, pad) for e, s, pad in zip(reach, strides, pads, strict=True)]
     elif isinstance(padding, str) and (padding.upper() not in AUTO_PADS or any(stride > 1 for stride in strides)):
         _refuse_name(padding)
     if transpose_kernel:

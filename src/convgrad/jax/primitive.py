@@ -45,8 +45,8 @@ def solve(problem: Problem, operands: Sequence[Traced], how: How) -> Traced:
 def zeros(shape: Sequence[int], dtype: Any, *operands: Traced) -> Traced:
     """Return an array of zeros, which differs between devices like the operands."""
     every = frozenset[Any]().union(*(_varying(jax.typeof(operand)) for operand in operands))
-    found = lax.full(shape, 0, dtype)
-    return lax.pcast(found, tuple(every), to="varying") if every else found
+    array = lax.full(shape, 0, dtype)
+    return lax.pcast(array, tuple(every), to="varying") if every else array
 
 
 def _on_devices(operands: Sequence[Traced]) -> list[Traced]:
@@ -55,16 +55,16 @@ def _on_devices(operands: Sequence[Traced]) -> list[Traced]:
     Arrays that are sharded over an explicit mesh are gathered. In a shard_map, some operands may differ between devices
     and others may be shared. The shared operands are then marked as varying, so JAX sums their cotangents over devices.
     """
-    found = []
+    gathered = []
     for operand in operands:
         kind = jax.typeof(operand)
         cut = any(axes is not None for axes in kind.sharding.spec)
-        found.append(jax.sharding.reshard(operand, _whole(kind, kind.ndim)) if cut else operand)
-    varying = [_varying(jax.typeof(operand)) for operand in found]
+        gathered.append(jax.sharding.reshard(operand, _whole(kind, kind.ndim)) if cut else operand)
+    varying = [_varying(jax.typeof(operand)) for operand in gathered]
     every = frozenset[Any]().union(*varying)
     return [
         lax.pcast(operand, tuple(every - axes), to="varying") if every - axes else operand
-        for operand, axes in zip(found, varying, strict=True)
+        for operand, axes in zip(gathered, varying, strict=True)
     ]
 
 
@@ -119,13 +119,13 @@ def _forward(
     for number, _ in enumerate(plain.operands):
         if _is_zero(tangents[number]):
             continue
-        given = [tangents[n] if n == number else primals[n] for n in range(len(plain.operands))]
+        mixed = [tangents[n] if n == number else primals[n] for n in range(len(plain.operands))]
         if problem.solves_for == "bias_add" and bias is None:
-            terms.append(_as(given[0], problem.output_format))
+            terms.append(_as(mixed[0], problem.output_format))
         elif bias is None:
-            terms.append(solve(plain, given, how))
+            terms.append(solve(plain, mixed, how))
         else:
-            terms.append(solve(problem, [*given, bias], how))
+            terms.append(solve(problem, [*mixed, bias], how))
             bias = None
     if bias is not None:
         terms.append(_by_bias(problem, bias, how))
@@ -141,17 +141,17 @@ def _by_bias(problem: Problem, bias: Traced, how: How) -> Traced:
 
 def _backward(cotangent: Traced, *operands: Traced, problem: Problem, how: How) -> list[Traced]:
     """Return the cotangents of the operands; None for operands that are not differentiated."""
-    found: list[Traced] = []
+    cotangents: list[Traced] = []
     common = _common(problem.operand_format, problem.output_format)
     for number, operand in enumerate(operands):
         if not ad.is_undefined_primal(operand):
-            found.append(None)
+            cotangents.append(None)
         elif _is_zero(cotangent):
-            found.append(ad.Zero(operand.aval))
+            cotangents.append(ad.Zero(operand.aval))
         else:
             by = derivative(problem, number)
-            found.append(_followed(by, cotangent, operands, common, problem.operand_format, how))
-    return found
+            cotangents.append(_followed(by, cotangent, operands, common, problem.operand_format, how))
+    return cotangents
 
 
 def _followed(
@@ -161,9 +161,9 @@ def _followed(
     if by.problem is None:
         return _as(cotangent, to)
     problem = replace(by.problem, operand_format=common, output_format=to)
-    given: dict[int | str, Traced] = {COTANGENT: cotangent, **dict(enumerate(operands))}
+    by_name: dict[int | str, Traced] = {COTANGENT: cotangent, **dict(enumerate(operands))}
     taken = [
-        lax.full(shape, 0, common.dtype) if name == ZEROS else _as(given[name], common)
+        lax.full(shape, 0, common.dtype) if name == ZEROS else _as(by_name[name], common)
         for name, shape in zip(by.operands, operand_shapes(problem), strict=True)
     ]
     return solve(problem, taken, how)
@@ -173,9 +173,9 @@ def _is_zero(tangent: Traced) -> bool:
     return type(tangent) is ad.Zero
 
 
-def _common(one: Format, other: Format) -> Format:
+def _common(first: Format, second: Format) -> Format:
     """Return a format that represents every number of both formats."""
-    return one if one is other else F64 if F64 in (one, other) else F32
+    return first if first is second else F64 if F64 in (first, second) else F32
 
 
 def _as(array: Traced, fmt: Format) -> Traced:
@@ -195,20 +195,20 @@ def _batched(operands: Sequence[Traced], at: Sequence[int | None], *, problem: P
     If exactly the operands src and dst are batched, and the result is src or dst, one call computes all images.
     Otherwise one call after the other computes the results.
     """
-    given = [x if axis is None else jax.numpy.moveaxis(x, axis, 0) for x, axis in zip(operands, at, strict=True)]
+    moved = [x if axis is None else jax.numpy.moveaxis(x, axis, 0) for x, axis in zip(operands, at, strict=True)]
     mapped = [axis is not None for axis in at]
     if problem.output in ("src", "dst") and mapped == [tensor in ("src", "dst") for tensor in problem.operands]:
         data = mapped.index(True)
-        size, images, *extents = given[data].shape
-        given[data] = given[data].reshape(size * images, *extents)
+        size, images, *extents = moved[data].shape
+        moved[data] = moved[data].reshape(size * images, *extents)
         many = of_images(problem, size * images)
-        return solve(many, given, how).reshape(size, *problem.output_shape), 0
+        return solve(many, moved, how).reshape(size, *problem.output_shape), 0
 
-    def one(each: Sequence[Traced]) -> Traced:
-        values = iter(each)
-        return solve(problem, [next(values) if varies else x for x, varies in zip(given, mapped, strict=True)], how)
+    def solve_mapped(slices: Sequence[Traced]) -> Traced:
+        values = iter(slices)
+        return solve(problem, [next(values) if varies else x for x, varies in zip(moved, mapped, strict=True)], how)
 
-    return lax.map(one, [x for x, varies in zip(given, mapped, strict=True) if varies]), 0
+    return lax.map(solve_mapped, [x for x, varies in zip(moved, mapped, strict=True) if varies]), 0
 
 
 batching.primitive_batchers[primitive] = _batched

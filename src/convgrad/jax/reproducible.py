@@ -24,6 +24,7 @@ from convgrad.jax.primitive import primitive
 
 if TYPE_CHECKING:
     from jax.extend.core import JaxprEqn
+    from jax.tree_util import PyTreeDef
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -105,19 +106,19 @@ def _traced(function: Callable[[], Result]) -> tuple[ClosedJaxpr, Callable[[list
     The program has no arguments. Arrays that ``function`` uses are constants of the program, and JAX can differentiate
     with respect to them.
     """
-    found: list[Any] = []  # the tree of the result, and its leaves that are not arrays
+    structures: list[tuple[PyTreeDef, list[object]]] = []  # the tree of the result, and its leaves that are not arrays
 
     def arrays() -> list[jax.Array]:
         leaves, tree = jax.tree.flatten(function())
-        found[:] = tree, [_ARRAY if _is_array(leaf) else leaf for leaf in leaves]
+        structures.append((tree, [_ARRAY if _is_array(leaf) else leaf for leaf in leaves]))
         return [leaf for leaf in leaves if _is_array(leaf)]
 
     program = jax.make_jaxpr(arrays)()
-    tree, kept = found
+    tree, others = structures[-1]
 
     def rebuild(results: list[jax.Array]) -> Result:
-        each = iter(results)
-        result: Result = jax.tree.unflatten(tree, [next(each) if leaf is _ARRAY else leaf for leaf in kept])
+        remaining = iter(results)
+        result: Result = jax.tree.unflatten(tree, [next(remaining) if leaf is _ARRAY else leaf for leaf in others])
         return result
 
     return program, rebuild
@@ -133,8 +134,8 @@ def _is_program(value: object) -> bool:
 
 def _has_convolution(program: Program) -> bool:
     """Return whether a program, or a program that it calls, may contain a convolution."""
-    found = any(equation.primitive in _SEARCHED for equation in program.eqns)
-    return found or any(map(_has_convolution, subjaxprs(program)))
+    is_direct = any(equation.primitive in _SEARCHED for equation in program.eqns)
+    return is_direct or any(map(_has_convolution, subjaxprs(program)))
 
 
 def _call(equation: JaxprEqn, function: Callable[..., object]) -> JaxprEqn:

@@ -48,10 +48,10 @@ class Window:
 
     def result_extents(self, lhs: Array, rhs: Array) -> list[int]:
         """Return the spatial extents of the result. They are 0 where the padded lhs is smaller than rhs."""
-        each = zip(self.extents(lhs), self.lhs_dilation, self.reach(rhs), self.strides, self.pads, strict=True)
+        axes = zip(self.extents(lhs), self.lhs_dilation, self.reach(rhs), self.strides, self.pads, strict=True)
         return [
             max(0, forward_extent(dilated(extent, gap), reach + 1, stride, low + high))
-            for extent, gap, reach, stride, (low, high) in each
+            for extent, gap, reach, stride, (low, high) in axes
         ]
 
 
@@ -89,14 +89,14 @@ def window(
         for name, value in (("feature_group_count", feature_group_count), ("batch_group_count", batch_group_count))
     )
     auto_pad = _auto_pad(operator, padding, gaps) if isinstance(padding, str) else ""
-    found = Window(*specs, strides, ((0, 0),) * axes, gaps, dilations, groups, batches)
-    _check_channels(operator, lhs, rhs, found)
+    unpadded = Window(*specs, strides, ((0, 0),) * axes, gaps, dilations, groups, batches)
+    _check_channels(operator, lhs, rhs, unpadded)
     if auto_pad:
-        each = zip(found.extents(lhs), found.reach(rhs), strides, strict=True)
-        pads = tuple(_pads_of(auto_pad, extent, reach + 1, stride) for extent, reach, stride in each)
+        spans = zip(unpadded.extents(lhs), unpadded.reach(rhs), strides, strict=True)
+        pads = tuple(_pads_of(auto_pad, extent, reach + 1, stride) for extent, reach, stride in spans)
     else:
         pads = pairs(operator, padding, axes)
-    for extent, gap, (low, high) in zip(found.extents(lhs), gaps, pads, strict=True):
+    for extent, gap, (low, high) in zip(unpadded.extents(lhs), gaps, pads, strict=True):
         if low + high < -dilated(extent, gap):
             raise InvalidAttributeError(
                 f"{operator}: negative padding must remove no more than the {dilated(extent, gap)} positions of an axis"
@@ -131,14 +131,14 @@ def dimensions(operator: str, lhs: Array, rhs: Array, dimension_numbers: Dimensi
 def per_axis(operator: str, name: str, value: Any, axes: int) -> tuple[int, ...]:
     """Return a list of one positive integer per spatial axis as a tuple; raise if it is something else."""
     try:
-        found = tuple(map(index, value))
+        numbers = tuple(map(index, value))
     except (TypeError, ValueError):
-        found = ()
+        numbers = ()
         fits = False
     else:
-        fits = len(found) == axes and all(one >= 1 for one in found)
+        fits = len(numbers) == axes and all(number >= 1 for number in numbers)
     if fits:
-        return found
+        return numbers
     hint = f". Use {(value,) * axes}" if type(value) is int and value >= 1 else ""
     raise InvalidAttributeError(
         f"{operator}: {name} must have one integer of at least 1 for each of the {axes} spatial axes; got"
@@ -149,12 +149,12 @@ def per_axis(operator: str, name: str, value: Any, axes: int) -> tuple[int, ...]
 def pairs(operator: str, padding: Any, axes: int) -> tuple[tuple[int, int], ...]:
     """Return padding as one pair (low, high) per spatial axis; raise if it is something else."""
     try:
-        found = tuple((index(low), index(high)) for low, high in padding)
+        pads = tuple((index(low), index(high)) for low, high in padding)
     except (TypeError, ValueError):
         _refuse_padding(operator, padding, axes)
-    if len(found) != axes:
+    if len(pads) != axes:
         _refuse_padding(operator, padding, axes)
-    return found
+    return pads
 
 
 def _refuse_padding(operator: str, padding: Any, axes: int) -> NoReturn:
@@ -191,12 +191,12 @@ def _pads_of(auto_pad: str, extent: int, kernel: int, stride: int) -> tuple[int,
 
 def _positive(operator: str, name: str, value: Any) -> int:
     try:
-        found = index(value)
+        number = index(value)
     except TypeError:
-        found = 0
-    if found < 1:
+        number = 0
+    if number < 1:
         raise InvalidAttributeError(f"{operator}: {name} must be an integer of at least 1; got {value!r:.200}")
-    return found
+    return number
 
 
 def _check_channels(operator: str, lhs: Array, rhs: Array, of: Window) -> None:
