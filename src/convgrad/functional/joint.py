@@ -160,13 +160,13 @@ def _of_each(function: str, option: str, values: OfEach) -> tuple[object, ...]:
 
 def _added(function: str, accumulate: bool | Names, outs: Sequence[object]) -> tuple[str, ...]:
     """Return the names of the gradients to add into their ``out``: all with an ``out``, or those in ``accumulate``."""
-    there = tuple(name for name, out in zip(NAMES, outs, strict=True) if out is not None)
+    names_with_out = tuple(name for name, out in zip(NAMES, outs, strict=True) if out is not None)
     if not isinstance(accumulate, Collection) or isinstance(accumulate, str):
-        check_options(function, there or None, accumulate, None)
-        return there if accumulate else ()
+        check_options(function, names_with_out or None, accumulate, None)
+        return names_with_out if accumulate else ()
     named = _names(function, "accumulate", accumulate)
     for name in named:
-        if name not in there:  # D5
+        if name not in names_with_out:  # D5
             refuse("D5", function, f"accumulate must come with out, the array to add into; got none for {name}")
     return named
 

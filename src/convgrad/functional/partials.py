@@ -193,11 +193,11 @@ def partials_of(
     of ``before``, which needs fewer arrays than adding two Partials.
     """
     images, per_leaf = problem.geometry.batch, leaf_images(problem.geometry)
-    here = as_partials(problem, first, images, (), sample)
+    grown_part = as_partials(problem, first, images, (), sample)
     if before is not None and before.images:
-        check_one_problem(before, here)
-        check_neighbours(before, here)
-        here = replace(before, images=before.images + images)
+        check_one_problem(before, grown_part)
+        check_neighbours(before, grown_part)
+        grown_part = replace(before, images=before.images + images)
 
     def computed(leaves: range) -> Computed:
         begin, end = leaves.start * per_leaf - first, min(leaves.stop * per_leaf - first, images)
@@ -206,7 +206,7 @@ def partials_of(
 
     nodes = nodes_of(first // per_leaf, -(-(first + images) // per_leaf))
     known = before.known() if before is not None else []
-    return replace(here, sums=grown(known, ((node, computed(node.leaves)) for node in nodes)))
+    return replace(grown_part, sums=grown(known, ((node, computed(node.leaves)) for node in nodes)))
 
 
 def sum_of(

@@ -139,7 +139,7 @@ class Pullback:
         every = gradients(self.formula, len(self.variables))
         variables = (*self.variables, *cotangents)
         absent = {number for number, variable in enumerate(variables) if variable is None}
-        formula = tuple([_there(terms, absent) if n in wanted else () for n, terms in enumerate(every)])
+        formula = tuple([_present(terms, absent) if n in wanted else () for n, terms in enumerate(every)])
         pulled = [_sum(terms, variables, self.threads, self.max_error) for terms in formula]
         for gradient in (pulled[number] for number in self.gated):
             if gradient is not None:
@@ -168,7 +168,7 @@ class Pullback:
         return f"names or numbers of {', '.join(self.names)}"
 
 
-def _there(terms: tuple[Term, ...], absent: set[int]) -> tuple[Term, ...]:
+def _present(terms: tuple[Term, ...], absent: set[int]) -> tuple[Term, ...]:
     """Return the terms without an absent variable. Terms with an absent variable are 0."""
     return tuple([term for term in terms if absent.isdisjoint(term.variables)]) if absent else terms
 

@@ -98,9 +98,9 @@ def rows_of(
         raise ValueError(
             f"rows must be whole rows of one image; got images {subproblem.images} and ranges {subproblem.ranges}"
         )
-    here = Rows(of_images(whole_problem, 1), subproblem.images.start, rows, ())
+    grown_rows = Rows(of_images(whole_problem, 1), subproblem.images.start, rows, ())
     if before is not None:
-        before.check_next(here)
+        before.check_next(grown_rows)
 
     def computed(ranges: Ranges) -> Computed:
         part = subproblem_of(whole_problem, subproblem.images, ranges)
@@ -115,7 +115,7 @@ def rows_of(
     more = ((nodes, computed(ranges)) for nodes, ranges in nodes_with_ranges(extents, blocks_of(extents, rows)))
     known = [] if before is None else before.known()
     first = rows if before is None else before.rows
-    return replace(here, rows=range(first.start, rows.stop), sums=grown(known, more))
+    return replace(grown_rows, rows=range(first.start, rows.stop), sums=grown(known, more))
 
 
 def _within(region: Region, outer: Region) -> Region:

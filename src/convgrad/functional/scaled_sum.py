@@ -66,16 +66,16 @@ def _scaled(
         else None
         for array, scale in zip(operands, scales, strict=True)
     ]
-    for here in batches:
+    for images in batches:
         scaled = []
         for array, scale, memory in zip(operands, scales, rooms, strict=True):
             if memory is None:
-                scaled.append(array[here])
+                scaled.append(array[images])
                 continue
-            factor = scale[here] if scale is factors else scale
-            scaled.append(memory[: here.stop - here.start])
-            engine.scale(np.ascontiguousarray(array[here]), factor, scaled[-1], count(threads))
-        yield here.start, scaled
+            factor = scale[images] if scale is factors else scale
+            scaled.append(memory[: images.stop - images.start])
+            engine.scale(np.ascontiguousarray(array[images]), factor, scaled[-1], count(threads))
+        yield images.start, scaled
 
 
 def weighted_sum(

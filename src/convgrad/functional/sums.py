@@ -42,9 +42,9 @@ def grown(before: Iterable[tuple[Nodes, Sum]], more: Iterable[tuple[Nodes, Compu
     """
     pending = [(nodes, (added(terms), False)) for nodes, terms in before]
     for nodes, computed in more:
-        begun = pending[-1][0].and_next(nodes) if pending else None
-        array = computed(_ours(*pending.pop()[1]) if begun else None)
-        put(pending, begun or nodes, (array, True), _onto)
+        parent = pending[-1][0].and_next(nodes) if pending else None
+        array = computed(_ours(*pending.pop()[1]) if parent else None)
+        put(pending, parent or nodes, (array, True), _onto)
         del array  # free the array if it was added to its parent's array
     return tuple(array for _, (array, _) in pending)
 

@@ -16,7 +16,7 @@ from convgrad.errors import InvalidDataTypeError
 from convgrad.formats import F64, FORMATS
 from convgrad.functional.call import check_options, prepare
 from convgrad.functional.types import DType
-from convgrad.jax.primitive import How, Traced, solve
+from convgrad.jax.primitive import Options, Traced, solve
 from convgrad.spec.activation import activated
 from convgrad.spec.operators import find
 from convgrad.spec.rules import refuse
@@ -62,7 +62,7 @@ def call(
     activated(problem, activation)  # checks rule D13; the bits are the same if the activation follows the rounding
     if problem.note:
         warnings.warn(problem.note, UserWarning, stacklevel=3)
-    result = solve(problem, arrays, How(threads, accuracy(max_error, op.name)))
+    result = solve(problem, arrays, Options(threads, accuracy(max_error, op.name)))
     return jax.numpy.where(result <= 0, result.dtype.type(0), result) if activation else result
 
 

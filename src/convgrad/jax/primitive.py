@@ -30,16 +30,16 @@ Traced = Any  # a JAX array or a tracer
 primitive = Primitive("convgrad")
 
 
-class How(NamedTuple):
+class Options(NamedTuple):
     """The number of threads and the ``max_error`` for a problem and for all its derivatives."""
 
     threads: int | None = None
     max_error: float = DIRECT
 
 
-def solve(problem: Problem, operands: Sequence[Traced], how: How) -> Traced:
+def solve(problem: Problem, operands: Sequence[Traced], options: Options) -> Traced:
     """Return a problem's result as a JAX array."""
-    return primitive.bind(*_on_devices(operands), problem=problem, how=how)
+    return primitive.bind(*_on_devices(operands), problem=problem, options=options)
 
 
 def zeros(shape: Sequence[int], dtype: Any, *operands: Traced) -> Traced:
@@ -59,7 +59,7 @@ def _on_devices(operands: Sequence[Traced]) -> list[Traced]:
     for operand in operands:
         kind = jax.typeof(operand)
         cut = any(axes is not None for axes in kind.sharding.spec)
-        gathered.append(jax.sharding.reshard(operand, _whole(kind, kind.ndim)) if cut else operand)
+        gathered.append(jax.sharding.reshard(operand, _unsharded(kind, kind.ndim)) if cut else operand)
     varying = [_varying(jax.typeof(operand)) for operand in gathered]
     every = frozenset[Any]().union(*varying)
     return [
@@ -68,7 +68,7 @@ def _on_devices(operands: Sequence[Traced]) -> list[Traced]:
     ]
 
 
-def _whole(kind: Any, rank: int) -> Any:
+def _unsharded(kind: Any, rank: int) -> Any:
     return jax.sharding.NamedSharding(kind.sharding.mesh, jax.sharding.PartitionSpec(*[None] * rank))
 
 
@@ -77,14 +77,14 @@ def _varying(kind: Any) -> frozenset[Any]:
     return frozenset(kind.vma if hasattr(kind, "vma") else kind.manual_axis_type.varying)
 
 
-def _shape(*operands: Traced, problem: Problem, how: How) -> Traced:
+def _shape(*operands: Traced, problem: Problem, options: Options) -> Traced:
     """Return the abstract value of the result: its shape and type. It differs between devices like the operands."""
     kind, shape, dtype = operands[0], problem.output_shape, problem.output_format.dtype
-    return kind.update(shape=shape, dtype=dtype, weak_type=False, sharding=_whole(kind, len(shape)))
+    return kind.update(shape=shape, dtype=dtype, weak_type=False, sharding=_unsharded(kind, len(shape)))
 
 
-def _computed(*operands: Traced, problem: Problem, how: How) -> Traced:
-    program = _program(problem, how)
+def _computed(*operands: Traced, problem: Problem, options: Options) -> Traced:
+    program = _program(problem, options)
     if not jax.config.jax_disable_jit:
         return program(*operands)
     with jax.disable_jit(False):  # only a compiled program computes the primitive
@@ -92,8 +92,8 @@ def _computed(*operands: Traced, problem: Problem, how: How) -> Traced:
 
 
 @lru_cache(maxsize=1024)
-def _program(problem: Problem, how: How) -> Any:
-    return jax.jit(lambda *operands: solve(problem, operands, how))
+def _program(problem: Problem, options: Options) -> Any:
+    return jax.jit(lambda *operands: solve(problem, operands, options))
 
 
 primitive.def_impl(_computed)
@@ -104,7 +104,7 @@ primitive.def_abstract_eval(_shape)
 
 
 def _forward(
-    primals: Sequence[Traced], tangents: Sequence[Traced], *, problem: Problem, how: How
+    primals: Sequence[Traced], tangents: Sequence[Traced], *, problem: Problem, options: Options
 ) -> tuple[Traced, Traced]:
     """Return the result and its tangent. Each operand with a tangent adds a term to it.
 
@@ -123,23 +123,23 @@ def _forward(
         if problem.solves_for == "bias_add" and bias is None:
             terms.append(_as(mixed[0], problem.output_format))
         elif bias is None:
-            terms.append(solve(plain, mixed, how))
+            terms.append(solve(plain, mixed, options))
         else:
-            terms.append(solve(problem, [*mixed, bias], how))
+            terms.append(solve(problem, [*mixed, bias], options))
             bias = None
     if bias is not None:
-        terms.append(_by_bias(problem, bias, how))
-    return solve(problem, primals, how), sum(terms[1:], terms[0])
+        terms.append(_by_bias(problem, bias, options))
+    return solve(problem, primals, options), sum(terms[1:], terms[0])
 
 
-def _by_bias(problem: Problem, bias: Traced, how: How) -> Traced:
+def _by_bias(problem: Problem, bias: Traced, options: Options) -> Traced:
     """Return the values of bias at all positions of the result. The derivative of the bias gradient computes them."""
     sums = derivative(problem, len(problem.operands) - 1).problem
     assert sums is not None, "a bias gradient is an operator"
-    return _followed(derivative(sums, 0), bias, (), problem.operand_format, problem.output_format, how)
+    return _followed(derivative(sums, 0), bias, (), problem.operand_format, problem.output_format, options)
 
 
-def _backward(cotangent: Traced, *operands: Traced, problem: Problem, how: How) -> list[Traced]:
+def _backward(cotangent: Traced, *operands: Traced, problem: Problem, options: Options) -> list[Traced]:
     """Return the cotangents of the operands; None for operands that are not differentiated."""
     cotangents: list[Traced] = []
     common = _common(problem.operand_format, problem.output_format)
@@ -149,24 +149,24 @@ def _backward(cotangent: Traced, *operands: Traced, problem: Problem, how: How) 
         elif _is_zero(cotangent):
             cotangents.append(ad.Zero(operand.aval))
         else:
-            by = derivative(problem, number)
-            cotangents.append(_followed(by, cotangent, operands, common, problem.operand_format, how))
+            rule = derivative(problem, number)
+            cotangents.append(_followed(rule, cotangent, operands, common, problem.operand_format, options))
     return cotangents
 
 
 def _followed(
-    by: Derivative, cotangent: Traced, operands: Sequence[Traced], common: Format, to: Format, how: How
+    rule: Derivative, cotangent: Traced, operands: Sequence[Traced], common: Format, to: Format, options: Options
 ) -> Traced:
     """Return the result of a derivative in the format ``to``; its operands are converted to the format ``common``."""
-    if by.problem is None:
+    if rule.problem is None:
         return _as(cotangent, to)
-    problem = replace(by.problem, operand_format=common, output_format=to)
+    problem = replace(rule.problem, operand_format=common, output_format=to)
     by_name: dict[int | str, Traced] = {COTANGENT: cotangent, **dict(enumerate(operands))}
     taken = [
         lax.full(shape, 0, common.dtype) if name == ZEROS else _as(by_name[name], common)
-        for name, shape in zip(by.operands, operand_shapes(problem), strict=True)
+        for name, shape in zip(rule.operands, operand_shapes(problem), strict=True)
     ]
-    return solve(problem, taken, how)
+    return solve(problem, taken, options)
 
 
 def _is_zero(tangent: Traced) -> bool:
@@ -189,7 +189,9 @@ ad.primitive_transposes[primitive] = _backward
 # -- batches -------------------------------------------------------------------------------------------------------
 
 
-def _batched(operands: Sequence[Traced], at: Sequence[int | None], *, problem: Problem, how: How) -> tuple[Traced, int]:
+def _batched(
+    operands: Sequence[Traced], at: Sequence[int | None], *, problem: Problem, options: Options
+) -> tuple[Traced, int]:
     """Return a vmap's results, with the same bits as separate calls.
 
     If exactly the operands src and dst are batched, and the result is src or dst, one call computes all images.
@@ -201,12 +203,12 @@ def _batched(operands: Sequence[Traced], at: Sequence[int | None], *, problem: P
         data = mapped.index(True)
         size, images, *extents = moved[data].shape
         moved[data] = moved[data].reshape(size * images, *extents)
-        many = of_images(problem, size * images)
-        return solve(many, moved, how).reshape(size, *problem.output_shape), 0
+        problem_of_all = of_images(problem, size * images)
+        return solve(problem_of_all, moved, options).reshape(size, *problem.output_shape), 0
 
     def solve_mapped(slices: Sequence[Traced]) -> Traced:
         values = iter(slices)
-        return solve(problem, [next(values) if varies else x for x, varies in zip(moved, mapped, strict=True)], how)
+        return solve(problem, [next(values) if varies else x for x, varies in zip(moved, mapped, strict=True)], options)
 
     return lax.map(solve_mapped, [x for x, varies in zip(moved, mapped, strict=True) if varies]), 0
 
@@ -217,13 +219,13 @@ batching.primitive_batchers[primitive] = _batched
 # -- programs ------------------------------------------------------------------------------------------------------
 
 
-def _lowered(context: Any, *operands: Any, problem: Problem, how: How) -> Any:
+def _lowered(context: Any, *operands: Any, problem: Problem, options: Options) -> Any:
     return jax.ffi.ffi_lowering(TARGET)(
-        context, *operands, site=written(engines.within(problem, how.max_error), how.threads)
+        context, *operands, site=written(engines.within(problem, options.max_error), options.threads)
     )
 
 
-def _refused(context: Any, *_: Any, problem: Problem, how: How) -> NoReturn:
+def _refused(context: Any, *_: Any, problem: Problem, options: Options) -> NoReturn:
     platforms = context.platforms or context.module_context.platforms
     refuse(  # D1
         "D1",

@@ -155,10 +155,10 @@ class _Rewriter:
 
     def warned(self, program: Program) -> Program:
         """Return a new program, and warn of the convolutions that JAX computes."""
-        left: list[str] = []
-        changed = self.rewritten(program, left)
-        if left:
-            shown = "; ".join(dict.fromkeys(left))
+        sentences: list[str] = []
+        changed = self.rewritten(program, sentences)
+        if sentences:
+            shown = "; ".join(dict.fromkeys(sentences))
             warnings.warn(
                 f"reproducible: JAX still computes {shown}. The bits of these results may depend on threads and the"
                 " instruction set. Use strict=True to raise an error instead.",
@@ -167,32 +167,32 @@ class _Rewriter:
             )
         return changed
 
-    def rewritten(self, program: Program, left: list[str]) -> Program:
-        """Return a new program. Append a sentence about each convolution that JAX computes to ``left``."""
+    def rewritten(self, program: Program, sentences: list[str]) -> Program:
+        """Return a new program. Append a sentence about each convolution that JAX computes to ``sentences``."""
         if not _has_convolution(program):
             return program
         if program not in self.known:
-            here: list[str] = []
+            own_sentences: list[str] = []
             if isinstance(program, ClosedJaxpr) and not isinstance(
                 program.jaxpr, ClosedJaxpr
             ):  # one class from JAX 0.12
-                changed = program.replace(jaxpr=self.rewritten(program.jaxpr, here))
+                changed = program.replace(jaxpr=self.rewritten(program.jaxpr, own_sentences))
             else:
-                changed = program.replace(eqns=[self.equation(equation, here) for equation in program.eqns])
-            self.known[program] = changed, here
-        changed, sentences = self.known[program]
-        left += sentences
+                changed = program.replace(eqns=[self.equation(equation, own_sentences) for equation in program.eqns])
+            self.known[program] = changed, own_sentences
+        changed, known_sentences = self.known[program]
+        sentences += known_sentences
         return changed
 
-    def equation(self, equation: JaxprEqn, left: list[str]) -> JaxprEqn:
+    def equation(self, equation: JaxprEqn, sentences: list[str]) -> JaxprEqn:
         """Return an equation that calls convgrad, or new programs, if ``equation`` is or calls a convolution."""
         params = equation.params
         if equation.primitive is conv_general_dilated_p:
-            return self.convolution(equation, left)
+            return self.convolution(equation, sentences)
         if equation.primitive.name == "shard_map":  # traced again: its convolutions need the mesh's axes
             if not _has_convolution(params["jaxpr"]):
                 return equation
-            program = self.rewritten(params["jaxpr"], left)
+            program = self.rewritten(params["jaxpr"], sentences)
             mapped = jax.shard_map(
                 lambda *operands: tuple(jaxpr_as_fun(ClosedJaxpr(program, ()))(*operands)),
                 mesh=params["mesh"],
@@ -204,7 +204,7 @@ class _Rewriter:
             return _call(equation, mapped)
 
         def changed_value(value: Any) -> object:
-            return self.rewritten(value, left) if _is_program(value) else value
+            return self.rewritten(value, sentences) if _is_program(value) else value
 
         changed = {name: jax.tree.map(changed_value, value, is_leaf=_is_program) for name, value in params.items()}
         if equation.primitive is custom_vjp_call_p:
@@ -214,7 +214,7 @@ class _Rewriter:
             changed["jvp_jaxpr_fun"] = self.forward_rule(params["jvp_jaxpr_fun"])
         return equation.replace(params=changed)
 
-    def convolution(self, equation: JaxprEqn, left: list[str]) -> JaxprEqn:
+    def convolution(self, equation: JaxprEqn, sentences: list[str]) -> JaxprEqn:
         """Return a call of convgrad in place of a convolution, or the convolution if convgrad refuses it."""
         if is_exact(equation.outvars[0].aval.dtype):
             return equation
@@ -226,7 +226,7 @@ class _Rewriter:
             sentence = f"a convolution of {lhs} and {rhs}{_place(equation)}, because {error}"
             if self.strict:
                 raise type(error)(f"reproducible: only JAX can compute {sentence}") from None
-            left.append(sentence)
+            sentences.append(sentence)
             return equation
 
     def forward_rule(self, rule: Any) -> Any:

@@ -69,10 +69,10 @@ def gradient(
     own = (size, tensor.real, grad.real)
     if {len(size), tensor.dim(), grad.dim()} != {axes + 2}:
         return compute(*own)  # it refuses the ranks
-    both = 2 if of == "weight" else 1  # all axes of channels are twice as long, and the batch is not
-    doubled = (*[2 * extent for extent in size[2 - both : 2]], *size[2:])
+    channel_axes = 2 if of == "weight" else 1  # all axes of channels are twice as long, and the batch is not
+    doubled = (*[2 * extent for extent in size[2 - channel_axes : 2]], *size[2:])
     operand = channels(tensor, axes) if of == "weight" else weights(tensor, transposed)
-    result = named(compute, ((*size[: 2 - both], *doubled), operand, channels(grad, axes)), own)
+    result = named(compute, ((*size[: 2 - channel_axes], *doubled), operand, channels(grad, axes)), own)
     return folded(result, transposed) if of == "weight" else complex_of(result, axes)
 
 
@@ -98,8 +98,8 @@ def weights(tensor: Tensor, transposed: bool) -> Tensor:
     real, imag = _parts(tensor).unbind(-1)
     above, below = (imag, -imag) if transposed else (-imag, imag)
     rows = torch.stack((real, above), 2), torch.stack((below, real), 2)
-    both = torch.stack(rows, 1).flatten(2, 3).flatten(0, 1)
-    return both.contiguous(memory_format=LAST[both.dim()]) if is_channels_last(tensor) else both
+    matrices = torch.stack(rows, 1).flatten(2, 3).flatten(0, 1)
+    return matrices.contiguous(memory_format=LAST[matrices.dim()]) if is_channels_last(tensor) else matrices
 
 
 def folded(gradient: Tensor, transposed: bool) -> Tensor:

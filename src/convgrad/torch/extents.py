@@ -16,8 +16,8 @@ def pads_of(pads: Pads, kernel: Sequence[int], dilations: Sequence[int]) -> tupl
     begin, end = pads
     if begin is not None and end is not None:
         return begin, end
-    both = [split_pads(d * (taps - 1), "same_upper") for taps, d in zip(kernel, dilations, strict=True)]
-    return tuple([first for first, _ in both]), tuple([last for _, last in both])
+    pairs = [split_pads(d * (taps - 1), "same_upper") for taps, d in zip(kernel, dilations, strict=True)]
+    return tuple([first for first, _ in pairs]), tuple([last for _, last in pairs])
 
 
 def rests_of(

@@ -87,8 +87,8 @@ def gradient(of: str, transposed: bool) -> Callable[[Callable[..., Tensor]], Cal
                     complex_sums.check(name, {"weight" if of == "input" else "input": tensor, "grad_output": grad})
 
                     def call(size: Sequence[int], tensor: Tensor, grad: Tensor) -> Tensor:
-                        both = (size, tensor) if of == "input" else (tensor, size)
-                        return function(name, axes, *both, grad, arguments)
+                        operands = (size, tensor) if of == "input" else (tensor, size)
+                        return function(name, axes, *operands, grad, arguments)
 
                     return complex_sums.gradient(call, of, transposed, axes, tuple(size), tensor, grad)
             except ConvgradError as error:

@@ -57,7 +57,7 @@ def convolution(name: str, input: Tensor, weight: Tensor, bias: Tensor | None, l
     if not isinstance(begin, str) and begin != end:  # a name gives the pads at both ends
         end = cast(PerAxis, end)
         pads = [
-            pad for both in zip(_per_axis(begin, weight), _per_axis(end, weight), strict=True) for pad in reversed(both)
+            pad for pair in zip(_per_axis(begin, weight), _per_axis(end, weight), strict=True) for pad in reversed(pair)
         ]
         input, begin = nn.functional.pad(input, pads[::-1]), 0
     return function(input, weight, bias, stride, begin, dilation, groups)
@@ -71,9 +71,9 @@ def transposed(name: str, input: Tensor, weight: Tensor, bias: Tensor | None, la
     function, (stride, begin, end, dilation, groups, *_) = _function("conv_transpose", name, weight), layer
     if begin == end:
         return function(input, weight, bias, stride, begin, layer.output_padding, groups, dilation)
-    whole = function(input, weight, bias, stride, 0, layer.output_padding, groups, dilation)
-    both = zip(_per_axis(cast(PerAxis, begin), weight), _per_axis(cast(PerAxis, end), weight), strict=True)
-    return whole[(..., *[slice(first, -last or None) for first, last in both])]
+    unpadded = function(input, weight, bias, stride, 0, layer.output_padding, groups, dilation)
+    pads = zip(_per_axis(cast(PerAxis, begin), weight), _per_axis(cast(PerAxis, end), weight), strict=True)
+    return unpadded[(..., *[slice(first, -last or None) for first, last in pads])]
 
 
 def _function(kind: str, name: str, weight: Tensor) -> Callable[..., Tensor]:

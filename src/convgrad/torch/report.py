@@ -163,8 +163,8 @@ def _measured(module: nn.Module) -> str:
     forward = getattr(kind, "forward", None)
     if "forward" in vars(module):
         return ""
-    same = (base for base in kind.__mro__ if getattr(base, "forward", None) is forward)
-    ours = (base.__name__ for base in same if base.__module__.startswith("torch.nn.modules"))
+    classes = (base for base in kind.__mro__ if getattr(base, "forward", None) is forward)
+    ours = (base.__name__ for base in classes if base.__module__.startswith("torch.nn.modules"))
     return next((name for name in ours if name in VARIES_WITH), "")
 
 

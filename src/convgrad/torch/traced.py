@@ -35,8 +35,8 @@ def _dst(operands: tuple[Tensor, ...], layer: OpAttributes) -> Sequence[int]:
     (src, weights), holds = (tensor.shape for tensor in operands[:2]), "src channels must be weights channels x groups"
     _agree("Convolution", operands, weights[1] * layer.groups == src[1], holds)
     kernel = [effective_kernel(taps, d) for taps, d in zip(weights[2:], layer.dilations, strict=True)]
-    both = pads_of(layer.pads, weights[2:], layer.dilations)
-    pads = [begin + end for begin, end in zip(*both, strict=True)]
+    begin_and_end = pads_of(layer.pads, weights[2:], layer.dilations)
+    pads = [begin + end for begin, end in zip(*begin_and_end, strict=True)]
     return (src[0], weights[0], *map(forward_extent, src[2:], kernel, layer.strides, pads))
 
 

@@ -124,8 +124,8 @@ def _refuse_overlap(out: Tensor, operands: Sequence[object]) -> None:
         if not isinstance(operand, torch.Tensor) or operand is out:
             continue
         first, size = read_address(operand), _dense_bytes(operand)
-        same = (first, operand.dtype, operand.shape, operand.stride()) == (begin, out.dtype, out.shape, out.stride())
-        if size and first < end and begin < first + size and not same:
+        is_same = (first, operand.dtype, operand.shape, operand.stride()) == (begin, out.dtype, out.shape, out.stride())
+        if size and first < end and begin < first + size and not is_same:
             raise RuntimeError(
                 "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
                 "memory location. Please clone() the tensor before performing the operation."
