@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import numpy as np
@@ -73,7 +72,7 @@ def check_shape(operator: str, name: str, value: Traced) -> None:
         refuse("T3", operator, f"{name} must have a shape of integers while a function is traced; got ({shape})")
 
 
-def array(value: Any) -> Traced:
+def array(value: object) -> Traced:
     """Return an operand as a JAX array. NumPy arrays are returned unchanged if JAX would not change their type.
 
     A conversion would be slower, because JAX compiles a conversion for each shape.

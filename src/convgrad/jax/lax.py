@@ -12,7 +12,17 @@ from convgrad.errors import InvalidAttributeError, UnsupportedError
 from convgrad.functional.types import DType
 from convgrad.jax.call import Array, array
 from convgrad.jax.kinds import convolve_any
-from convgrad.jax.window import AUTO_PADS, DimensionNumbers, Pads, dilated, dimensions, pairs, per_axis, window
+from convgrad.jax.window import (
+    AUTO_PADS,
+    DimensionNumbers,
+    Pads,
+    WindowArguments,
+    dilated,
+    dimensions,
+    pairs,
+    per_axis,
+    window,
+)
 from convgrad.parameters import described
 
 
@@ -75,9 +85,7 @@ def conv_general_dilated(
             f"conv_general_dilated: out_sharding must be None; got {out_sharding!r}. Use jax.shard_map."
         )
     lhs, rhs = array(lhs), array(rhs)
-    of = window(
-        lhs,
-        rhs,
+    arguments = WindowArguments(
         window_strides,
         padding,
         lhs_dilation,
@@ -86,7 +94,7 @@ def conv_general_dilated(
         feature_group_count,
         batch_group_count,
     )
-    return convolve_any(lhs, rhs, of, preferred_element_type)
+    return convolve_any(lhs, rhs, window(lhs, rhs, arguments), preferred_element_type)
 
 
 @described

@@ -6,10 +6,10 @@ and one rule for cotangents are enough. Both rules use the table in ``spec/deriv
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
 import jax
 from jax import lax
@@ -25,7 +25,11 @@ from convgrad.spec.problem import Problem, of_images
 from convgrad.spec.rules import refuse
 from convgrad.spec.winograd.choice import DIRECT
 
-Traced = Any  # a JAX array or a tracer
+if TYPE_CHECKING:
+    from jax.core import ShapedArray
+    from jax.typing import DTypeLike
+
+Traced: TypeAlias = jax.Array  # also a tracer, or an array of NumPy that JAX need not convert
 
 primitive = Primitive("convgrad")
 
@@ -42,9 +46,9 @@ def solve(problem: Problem, operands: Sequence[Traced], options: Options) -> Tra
     return primitive.bind(*_on_devices(operands), problem=problem, options=options)
 
 
-def zeros(shape: Sequence[int], dtype: Any, *operands: Traced) -> Traced:
+def zeros(shape: Sequence[int], dtype: DTypeLike, *operands: Traced) -> Traced:
     """Return an array of zeros, which differs between devices like the operands."""
-    every = frozenset[Any]().union(*(_varying(jax.typeof(operand)) for operand in operands))
+    every = frozenset[Hashable]().union(*(_varying(jax.typeof(operand)) for operand in operands))
     array = lax.full(shape, 0, dtype)
     return lax.pcast(array, tuple(every), to="varying") if every else array
 
@@ -61,18 +65,18 @@ def _on_devices(operands: Sequence[Traced]) -> list[Traced]:
         cut = any(axes is not None for axes in kind.sharding.spec)
         gathered.append(jax.sharding.reshard(operand, _unsharded(kind, kind.ndim)) if cut else operand)
     varying = [_varying(jax.typeof(operand)) for operand in gathered]
-    every = frozenset[Any]().union(*varying)
+    every = frozenset[Hashable]().union(*varying)
     return [
         lax.pcast(operand, tuple(every - axes), to="varying") if every - axes else operand
         for operand, axes in zip(gathered, varying, strict=True)
     ]
 
 
-def _unsharded(kind: Any, rank: int) -> Any:
+def _unsharded(kind: ShapedArray, rank: int) -> jax.sharding.NamedSharding:
     return jax.sharding.NamedSharding(kind.sharding.mesh, jax.sharding.PartitionSpec(*[None] * rank))
 
 
-def _varying(kind: Any) -> frozenset[Any]:
+def _varying(kind: ShapedArray) -> frozenset[Hashable]:
     """Return the mesh axes along which an operand differs between devices; older versions of JAX call them vma."""
     return frozenset(kind.vma if hasattr(kind, "vma") else kind.manual_axis_type.varying)
 
@@ -92,8 +96,9 @@ def _computed(*operands: Traced, problem: Problem, options: Options) -> Traced:
 
 
 @lru_cache(maxsize=1024)
-def _program(problem: Problem, options: Options) -> Any:
-    return jax.jit(lambda *operands: solve(problem, operands, options))
+def _program(problem: Problem, options: Options) -> Callable[..., Traced]:
+    program: Callable[..., Traced] = jax.jit(lambda *operands: solve(problem, operands, options))
+    return program
 
 
 primitive.def_impl(_computed)
@@ -219,13 +224,15 @@ batching.primitive_batchers[primitive] = _batched
 # -- programs ------------------------------------------------------------------------------------------------------
 
 
-def _lowered(context: Any, *operands: Any, problem: Problem, options: Options) -> Any:
-    return jax.ffi.ffi_lowering(TARGET)(
-        context, *operands, site=written(engines.within(problem, options.max_error), options.threads)
-    )
+def _lowered(
+    context: mlir.LoweringRuleContext, *operands: mlir.ir.Value, problem: Problem, options: Options
+) -> Sequence[mlir.ir.Value]:
+    site = written(engines.within(problem, options.max_error), options.threads)
+    results: Sequence[mlir.ir.Value] = jax.ffi.ffi_lowering(TARGET)(context, *operands, site=site)
+    return results
 
 
-def _refused(context: Any, *_: Any, problem: Problem, options: Options) -> NoReturn:
+def _refused(context: mlir.LoweringRuleContext, *_: mlir.ir.Value, problem: Problem, options: Options) -> NoReturn:
     platforms = context.platforms or context.module_context.platforms
     refuse(  # D1
         "D1",

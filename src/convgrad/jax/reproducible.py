@@ -6,14 +6,14 @@ import warnings
 from collections.abc import Callable
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeGuard, TypeVar
 from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun, subjaxprs
 from jax.extend.core.primitives import conv_general_dilated_p, custom_jvp_call_p, custom_vjp_call_p
-from jax.extend.linear_util import wrap_init
+from jax.extend.linear_util import WrappedFun, wrap_init
 from jax.extend.source_info_util import summarize
 
 from convgrad.engines.settings import flag
@@ -128,7 +128,7 @@ def _is_array(leaf: object) -> bool:
     return isinstance(leaf, jax.Array | np.ndarray | np.generic)
 
 
-def _is_program(value: object) -> bool:
+def _is_program(value: object) -> TypeGuard[Program]:
     return isinstance(value, Jaxpr | ClosedJaxpr)
 
 
@@ -203,7 +203,7 @@ class _Rewriter:
             )
             return _call(equation, mapped)
 
-        def changed_value(value: Any) -> object:
+        def changed_value(value: object) -> object:
             return self.rewritten(value, sentences) if _is_program(value) else value
 
         changed = {name: jax.tree.map(changed_value, value, is_leaf=_is_program) for name, value in params.items()}
@@ -229,7 +229,7 @@ class _Rewriter:
             sentences.append(sentence)
             return equation
 
-    def forward_rule(self, rule: Any) -> Any:
+    def forward_rule(self, rule: WrappedFun) -> WrappedFun:
         """Return the forward rule of a custom derivative, with calls of convgrad in place of its convolutions."""
 
         def changed(*zeros: bool) -> tuple[object, ...]:
@@ -238,7 +238,7 @@ class _Rewriter:
 
         return wrap_init(changed, debug_info=rule.debug_info)
 
-    def backward_rule(self, rule: Any) -> Any:
+    def backward_rule(self, rule: WrappedFun) -> WrappedFun:
         """Return the backward rule of a custom derivative, with calls of convgrad in place of its convolutions."""
 
         def changed(*operands: object) -> object:

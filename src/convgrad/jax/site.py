@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from math import prod
-from typing import Any
 
 from convgrad.engines import ready
 from convgrad.formats import FORMATS
@@ -36,10 +35,12 @@ def written(problem: Problem, threads: int | None) -> str:
     return json.dumps(fields, separators=(",", ":"))
 
 
-def _geometry(**fields: Any) -> Conv | Channels:
-    if "axes" not in fields:
-        return Channels(fields["batch"], fields["channels"], tuple(fields["extents"]))
-    return Conv(**fields | {"axes": tuple(Axis(**axis) for axis in fields["axes"])})
+def _geometry(
+    axes: Sequence[Mapping[str, int]] | None = None, extents: Sequence[int] = (), **numbers: int
+) -> Conv | Channels:
+    if axes is None:
+        return Channels(extents=tuple(extents), **numbers)
+    return Conv(axes=tuple(Axis(**axis) for axis in axes), **numbers)
 
 
 def read(text: bytes) -> tuple[Problem, int | None]:
