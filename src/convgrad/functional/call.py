@@ -5,17 +5,19 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import arrays, engines
+from convgrad.array_types import Array
 from convgrad.arrays import libraries
 from convgrad.engines import settings
 from convgrad.errors import ConvgradError
 from convgrad.formats import F32, LISTED, Format
 from convgrad.functional import on_gpu
+from convgrad.functional.keywords import CallOptions
+from convgrad.functional.types import Array as AnyArray
 from convgrad.spec.activation import activated
 from convgrad.spec.check import Attributes, as_integer, check_attributes
 from convgrad.spec.operators import LARGEST_RANK, Operator, find, rows
@@ -24,9 +26,14 @@ from convgrad.spec.rules import refuse
 from convgrad.spec.shapes import Shape, check_extents, spatial_axes, with_full_shape
 from convgrad.words import shown
 
-Array = NDArray[Any]
-
 REMEMBERED = 1024  # number of calls whose checks are cached
+
+
+class Target(NamedTuple):
+    """The number format of a result, and whether the result is added to the old values of its array."""
+
+    format: Format
+    accumulate: bool = False
 
 
 class Prepared(NamedTuple):
@@ -126,7 +133,7 @@ def _checked(
         shapes.append(taken[port.name].shape)
     common = arrays.check_common(named, op.name)
     to = arrays.output_format(dtype, common, op.name)
-    return op, *pose(op, tuple(shapes), attributes, common, to, accumulate, lenient), taken
+    return op, *pose(op, tuple(shapes), attributes, common, Target(to, accumulate), lenient), taken
 
 
 _SEQUENCES = (tuple, list)
@@ -202,15 +209,14 @@ def pose(
     shapes: tuple[Shape, ...],
     attributes: Mapping[str, object],
     common: Format,
-    to: Format,
-    accumulate: bool,
+    target: Target,
     lenient: bool,
 ) -> tuple[Attributes, Problem]:
     """Return the checked attributes and the problem of a call on operands of these shapes."""
     axes = spatial_axes(op, shapes[0])
     checked = check_attributes(op, _spread(op, attributes, axes) if lenient else attributes, axes)
     full, checked = (shapes, checked) if lenient else with_full_shape(op, shapes, checked)
-    return checked, problem_of(op, full, checked, common, to, accumulate)
+    return checked, problem_of(op, full, checked, common, target.format, target.accumulate)
 
 
 def bind(op: Operator, attributes: Attributes, problem: Problem, taken: Mapping[str, Array]) -> Prepared:
@@ -243,21 +249,19 @@ def call(
     operands: tuple[object, ...],
     attributes: Mapping[str, object],
     *,
-    dtype: object = None,
-    out: object = None,
-    accumulate: bool = False,
-    threads: int | None = None,
     lenient: bool = True,
-    max_error: float | None = None,
-    activation: str | None = None,
-) -> Any:
+    **options: Unpack[CallOptions],
+) -> AnyArray:
     """Check and compute a call. Return the result: ``out``, or a new array of the first operand's library."""
+    out, accumulate, threads = options.get("out"), options.get("accumulate", False), options.get("threads")
     check_options(operator, out, accumulate, threads)
     first = operands[0] if operands else None
     foreign = type(first) is not np.ndarray
     gpu_call = on_gpu.gpu_operands(operator, operands) if foreign else None
-    prepared = prepare(operator, gpu_call.operands if gpu_call else operands, attributes, dtype, accumulate, lenient)
-    prepared = prepared.activated(activation).within(max_error)
+    if gpu_call:
+        operands = gpu_call.operands
+    prepared = prepare(operator, operands, attributes, options.get("dtype"), accumulate, lenient)
+    prepared = prepared.activated(options.get("activation")).within(options.get("max_error"))
     if prepared.problem.note:
         warnings.warn(prepared.problem.note, UserWarning, stacklevel=3)
     if gpu_call:
@@ -267,7 +271,7 @@ def call(
     return handed_over(libraries.on_its_threads(first, prepared.execute, out, threads, foreign), first, out)
 
 
-def handed_over(result: Array, first: object, out: object) -> Any:
+def handed_over(result: Array, first: object, out: object) -> AnyArray:
     """Return a result to the caller: ``out`` itself, or an array of the first operand's library."""
     if out is None:
         return result if type(first) is np.ndarray else libraries.like(first)(result)
@@ -314,7 +318,7 @@ def problem_of_row(
             check_extents(op, port.name, shape)
     to = arrays.output_format(dtype, operand_format, op.name)
     spelled = _spread(op, attributes, spatial_axes(op, extents[0])) if spell_out else attributes
-    return pose(op, tuple(extents), spelled, operand_format, to, accumulate=False, lenient=False)
+    return pose(op, tuple(extents), spelled, operand_format, Target(to), lenient=False)
 
 
 def _counted(op: Operator, operands: tuple[object, ...]) -> tuple[object, ...]:

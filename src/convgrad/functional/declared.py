@@ -9,7 +9,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from inspect import Parameter
-from typing import Any, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 from convgrad.parameters import Function, with_parameters
 from convgrad.spec.operators import OPERATORS, Attribute, Operator, find
@@ -49,7 +49,7 @@ def _signature(declaration: Callable[..., object], defaults: Mapping[str, object
 
 
 def computed_by(
-    compute: Callable[..., Any], operator: str, defaults: Mapping[str, object] | None = None, note: str = OPERANDS
+    compute: Callable[..., object], operator: str, defaults: Mapping[str, object] | None = None, note: str = OPERANDS
 ) -> Callable[[Function], Function]:
     """Return a decorator that turns a declaration into a function that calls ``compute``.
 
@@ -86,7 +86,7 @@ def computed_by(
         required = {name for name, default in keywords.items() if default is Parameter.empty}
 
         @functools.wraps(declaration)
-        def function(*positional: Any, **named: Any) -> Any:
+        def function(*positional: object, **named: object) -> object:
             end = ends.get(len(positional), (Parameter.empty,))
             wrong = Parameter.empty in end or not required <= named.keys()
             if wrong or not operands.keys().isdisjoint(named):
@@ -111,13 +111,13 @@ def computed_by(
     return decorator
 
 
-def on(compute: Callable[..., Any], module: str, note: str, own: str = "") -> Callable[[Function], Function]:
+def on(compute: Callable[..., object], module: str, note: str, own: str = "") -> Callable[[Function], Function]:
     """Return a decorator that makes another library's version of a NumPy function, with the options of ``compute``.
 
     The docstring of the new function has no examples, because the examples use NumPy arrays. ``own`` is a section of
     the options that have another text than in the NumPy function.
     """
-    theirs = inspect.signature(compute).parameters
+    theirs = _signature(compute, {}).parameters
 
     def decorator(function: Function) -> Function:
         declaration, name = inspect.unwrap(function), function.__name__
@@ -128,7 +128,7 @@ def on(compute: Callable[..., Any], module: str, note: str, own: str = "") -> Ca
             if parameter.kind is parameter.POSITIONAL_OR_KEYWORD or name in ATTRIBUTES or name in theirs
         ]
 
-        def theirs_declared(*positional: Any, **named: Any) -> None:
+        def theirs_declared(*positional: object, **named: object) -> None:
             signature.bind(*positional, **named)
 
         vars(theirs_declared)["__signature__"] = signature.replace(parameters=parameters)
@@ -139,7 +139,7 @@ def on(compute: Callable[..., Any], module: str, note: str, own: str = "") -> Ca
             theirs_declared.__doc__ = (
                 f"{text}{own}{RAISES}    The errors are those of :func:`convgrad.{name}`.\n\n{document}"
             )
-        version: Any = computed_by(compute, vars(function)["operator"], note=note)(theirs_declared)
-        return version  # type: ignore[no-any-return]
+        version = computed_by(compute, vars(function)["operator"], note=note)(theirs_declared)
+        return version  # type: ignore[return-value]
 
     return decorator

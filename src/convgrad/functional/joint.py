@@ -7,16 +7,27 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, combinations
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import arrays, engines
+from convgrad.array_types import Array
 from convgrad.arrays.libraries import on_its_threads
 from convgrad.engines.settings import count
 from convgrad.errors import ConvgradError
-from convgrad.functional.call import REMEMBERED, Plain, check_options, described_call, handed_over, key_of, pose, room
+from convgrad.functional.call import (
+    REMEMBERED,
+    Plain,
+    Target,
+    check_options,
+    described_call,
+    handed_over,
+    key_of,
+    pose,
+    room,
+)
+from convgrad.functional.types import DType, MaybeArray
 from convgrad.spec.check import as_items
 from convgrad.spec.derivatives import COTANGENT, derivative
 from convgrad.spec.operators import LARGEST_RANK, Operator, Port, Tensor, find
@@ -24,7 +35,8 @@ from convgrad.spec.problem import Problem, check_output_format, intern, posed
 from convgrad.spec.rules import refuse
 from convgrad.words import shown
 
-Array = NDArray[Any]
+Taken = Array | tuple[int, ...]  # a checked operand: an array, or its shape
+Operand = MaybeArray  # a checked operand, or a list of ints as its shape
 
 
 class Gradients(NamedTuple):
@@ -36,9 +48,9 @@ class Gradients(NamedTuple):
         bias: The gradient by bias, of shape (O,); None if it was not requested. Default: None.
     """
 
-    src: Any = None
-    weights: Any = None
-    bias: Any = None
+    src: MaybeArray = None
+    weights: MaybeArray = None
+    bias: MaybeArray = None
 
 
 class Asked(NamedTuple):
@@ -55,13 +67,26 @@ class Asked(NamedTuple):
 
 
 Names = Collection[str]
-OfEach = Mapping[str, object] | Sequence[Any]
+OfEach = Mapping[str, object] | Sequence[object]
+
+
+class JointOptions(TypedDict, total=False):
+    """The options of a call that computes all gradients of a layer."""
+
+    needs: Names
+    dtype: DType | Mapping[str, DType] | None
+    out: OfEach | None
+    accumulate: bool | Names
+    threads: int | None
+    max_error: float | None
+
 
 NAMES = Gradients._fields
 KNOWN = frozenset(NAMES)
 IN_ORDER = tuple(chain.from_iterable(combinations(NAMES, size) for size in (3, 2, 1, 0)))  # legal ``needs``
 OUTS = tuple(f"the out of {name}" for name in NAMES)
-NONE: tuple[Any, ...] = (None, None, None)
+NONE: tuple[object, ...] = (None, None, None)
+ABSENT: tuple[MaybeArray, ...] = (None, None, None)
 NOTHING: tuple[str, ...] = ()
 NO_ARRAYS = MappingProxyType[str, Array]({})
 SHAPES = (tuple, list)
@@ -87,15 +112,11 @@ def backward(
     function: str,
     operands: tuple[object, ...],
     attributes: Mapping[str, object],
-    *,
-    needs: Names,
-    dtype: object,
-    out: OfEach | None,
-    accumulate: bool | Names,
-    threads: int | None,
-    max_error: float | None,
+    **options: Unpack[JointOptions],
 ) -> Gradients:
     """Return the requested gradients of a layer, computed from its src, diff_dst and weights."""
+    needs, dtype, out = options["needs"], options["dtype"], options["out"]
+    accumulate, threads = options["accumulate"], options["threads"]
     outs = NONE if out is None else _of_each(function, "out", out)
     added = NOTHING if accumulate is False else _added(function, accumulate, outs)
     check_options(function, out, False, threads)
@@ -104,12 +125,13 @@ def backward(
         NONE if dtype is None else _of_each(function, "dtype", dtype) if isinstance(dtype, Mapping) else (dtype,) * 3
     )
     taken, asked = _prepared(function, operands, attributes, (wanted, dtypes, added))
-    rooms = NONE if out is None else _rooms(asked, taken, outs)
+    rooms: Sequence[Array | None] = ABSENT if out is None else _rooms(asked, taken, outs)
     threads = count(threads)
-    views, results, first = list(NONE), list(NONE), operands[isinstance(taken[0], SHAPES)]
+    views, results = [*ABSENT], [*ABSENT]
+    first = operands[isinstance(taken[0], SHAPES)]
     foreign = type(first) is not np.ndarray
     for place, asked_for, numbers, read in asked:
-        problem = engines.within(asked_for, max_error)
+        problem = engines.within(asked_for, options["max_error"])
         for number, order in read:
             views[number] = arrays.native(taken[number], problem.operand_format).transpose(order)
         result = rooms[place]
@@ -121,7 +143,7 @@ def backward(
     return Gradients(*results)
 
 
-def _rooms(asked: tuple[Asked, ...], taken: Sequence[Any], outs: Sequence[object]) -> list[Array | None]:
+def _rooms(asked: tuple[Asked, ...], taken: Sequence[Operand], outs: Sequence[object]) -> list[Array | None]:
     """Return the checked arrays of ``out``, which overlap neither each other nor an array that is read."""
     others = {OPERANDS[number]: taken[number] for gradient in asked for number, _ in gradient.read}
     rooms: list[Array | None] = [None] * len(NAMES)
@@ -176,7 +198,7 @@ def _added(function: str, accumulate: bool | Names, outs: Sequence[object]) -> t
 
 def _prepared(
     function: str, operands: tuple[object, ...], attributes: Mapping[str, object], wanted: Plain
-) -> tuple[Sequence[Any], tuple[Asked, ...]]:
+) -> tuple[Sequence[Operand], tuple[Asked, ...]]:
     """Return the operands, each an array or a shape, and the requested gradients."""
     array_operands: list[Array] = []
     key = key_of(operands, attributes, array_operands)
@@ -192,7 +214,7 @@ def _prepared(
     return taken, _asked(function, taken, attributes, *wanted)
 
 
-def _all_taken(function: str, operands: tuple[object, ...]) -> tuple[Array | tuple[int, ...], ...]:
+def _all_taken(function: str, operands: tuple[object, ...]) -> tuple[Taken, ...]:
     """Return the operands as checked arrays or shapes."""
     return tuple(_taken(function, name, value) for name, value in zip(OPERANDS, operands, strict=True))
 
@@ -203,7 +225,7 @@ def _remembered(function: str, described: Plain, plain: Plain, wanted: Plain) ->
     return _asked(function, _all_taken(function, operands), attributes, *wanted)
 
 
-def _taken(function: str, name: str, value: object) -> Array | tuple[int, ...]:
+def _taken(function: str, name: str, value: object) -> Taken:
     """Return an operand as a checked array or, except for diff_dst, a shape."""
     if name != "diff_dst" and arrays.is_shape(value):
         return arrays.take_shape(value, function, name)
@@ -212,7 +234,7 @@ def _taken(function: str, name: str, value: object) -> Array | tuple[int, ...]:
 
 def _asked(
     function: str,
-    taken: Sequence[Array | tuple[int, ...]],
+    taken: Sequence[Taken],
     attributes: Mapping[str, object],
     wanted: tuple[str, ...],
     dtypes: tuple[object, ...],
@@ -227,7 +249,7 @@ def _asked(
     ]
     fmt = arrays.check_common(named, function)
     shapes = tuple(operand if isinstance(operand, tuple) else operand.shape for operand in taken)
-    problem = pose(row, shapes, attributes, fmt, fmt, accumulate=False, lenient=True)[1]
+    problem = pose(row, shapes, attributes, fmt, Target(fmt), lenient=True)[1]
     layouts: dict[Tensor, str] = dict(zip((*problem.operands, problem.output), problem.layouts, strict=True))
     layer = posed("src" if row.transposed else "dst", row.transposed, problem.geometry, layouts, fmt, fmt, bias=True)
     asked, known = [], set[int]()

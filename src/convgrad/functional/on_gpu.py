@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import finalize
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import arrays
+from convgrad.array_types import Array
 from convgrad.arrays import libraries
 from convgrad.arrays.libraries import dlpack
 from convgrad.arrays.libraries.cuda_interface import read
@@ -32,9 +32,9 @@ from convgrad.spec.rules import refuse
 if TYPE_CHECKING:
     from convgrad.engines.cuda.engine import DeviceCall
 
-Array = NDArray[Any]
 
 REMEMBERED = 256  # cached calls
+INTERFACE = "__cuda_array_interface__"
 
 
 @deferred
@@ -72,7 +72,7 @@ class GpuArray(NamedTuple):
 class GpuOperands(NamedTuple):
     """The operands of a call whose arrays are on a GPU. ``operands`` has NumPy arrays in their places."""
 
-    operands: tuple[Any, ...]
+    operands: tuple[object, ...]
     gpu_arrays: tuple[GpuArray, ...]
 
     def execute(self, problem: Problem, operands: tuple[Array, ...], taken: Mapping[str, Array], out: object) -> None:
@@ -118,7 +118,7 @@ def gpu_operands(operator: str, operands: tuple[object, ...]) -> GpuOperands | N
     return GpuOperands(tuple(replaced), tuple(gpu_arrays))
 
 
-def _interface(value: Any, to_write: bool) -> tuple[object, object] | None:
+def _interface(value: object, to_write: bool) -> tuple[object, object] | None:
     """Return the description of an array on a GPU, and its owner; None for arrays that the checks must refuse."""
     if type(value) is np.ndarray:
         return None
@@ -131,7 +131,7 @@ def _interface(value: Any, to_write: bool) -> tuple[object, object] | None:
         if getattr(value, "is_cpu", False):  # PyTorch describes no tensor on the CPU, slowly
             return None
         owner = value if library is None else dlpack.resolved(library.detached(library.loaded, value))
-        described = owner.__cuda_array_interface__
+        described = getattr(owner, INTERFACE)
         return None if described is None else (described, owner)
     except Exception:  # a library may raise any exception for an array that it cannot describe
         return None

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import arrays, engines
+from convgrad.array_types import Array
 from convgrad.arrays import libraries
 from convgrad.formats import F32, F64
 from convgrad.functional.call import check_options, prepare
@@ -24,8 +23,6 @@ from convgrad.spec.operators import OPERATORS, find
 from convgrad.spec.pieces import Nodes, combine, leaf_images, nodes_of
 from convgrad.spec.problem import REMEMBERED, Problem, canonical_shape, intern, of_images
 from convgrad.spec.rules import refuse
-
-Array = NDArray[Any]
 
 SUMMED = ("weights", "bias")  # the tensors whose gradients are sums over the batch
 
@@ -55,7 +52,7 @@ class Partials:
     first: int
     images: int
     sums: tuple[Array, ...]
-    sample: Any
+    sample: object
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -183,7 +180,7 @@ def partials_of(
     operands: Sequence[Array],
     first: int,
     threads: int | None = None,
-    sample: Any = None,
+    sample: object = None,
     before: Partials | None = None,
 ) -> Partials:
     """Return the unfinished sums of a problem whose images are a part of a batch, from image ``first`` on.
@@ -224,7 +221,7 @@ def _unrounded(problem: Problem, accumulate: bool) -> Problem:
     return intern(replace(problem, output_format=F32, accumulate=accumulate))
 
 
-def as_partials(problem: Problem, first: int, images: int, sums: tuple[Array, ...], sample: Any = None) -> Partials:
+def as_partials(problem: Problem, first: int, images: int, sums: tuple[Array, ...], sample: object = None) -> Partials:
     """Return the Partials with these sums over images of a problem's batch."""
     return Partials(
         problem.operator,

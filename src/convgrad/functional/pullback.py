@@ -6,15 +6,15 @@ import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from convgrad import arrays, engines
 from convgrad.arrays.libraries import like
 from convgrad.formats import Format
 from convgrad.functional.call import REMEMBERED, check_options, prepare, solve
-from convgrad.functional.types import Array
+from convgrad.functional.types import Array, MaybeArray
 from convgrad.parameters import described
 from convgrad.spec.activation import inactive
 from convgrad.spec.check import as_integer, as_items
@@ -24,7 +24,7 @@ from convgrad.spec.problem import Problem, intern
 from convgrad.spec.rules import refuse
 from convgrad.words import shown
 
-InputGradients = tuple[Any, ...]  # one per input: an array of the caller's library, or None
+InputGradients = tuple[MaybeArray, ...]  # one per input
 Needs = Collection[str | int]
 
 
@@ -60,7 +60,7 @@ class Pullback:
     threads: int | None
     max_error: float | None
     hand: Callable[[Array], object]
-    inactive: Any = None
+    inactive: NDArray[np.bool_] | None = None
     gated_outputs: frozenset[int] = frozenset()
     gated: frozenset[int] = frozenset()
 
@@ -131,7 +131,9 @@ class Pullback:
             refuse("D7", self.operator, f"{name} must {must}; got {array.shape}")
         if fmt is not self.format:  # T6
             refuse("T6", self.operator, f"{name} must be of {self.format}, its result's type; got {fmt}")
-        return np.where(self.inactive, array.dtype.type(0), array) if output in self.gated_outputs else array
+        if self.inactive is None or output not in self.gated_outputs:
+            return array
+        return np.where(self.inactive, array.dtype.type(0), array)
 
     def _pulled(self, cotangents: Sequence[Array | None], needs: Needs | None) -> tuple[list[Array | None], Formula]:
         """Return the requested gradients and the formula of each gradient."""
@@ -174,7 +176,7 @@ def _present(terms: tuple[Term, ...], absent: set[int]) -> tuple[Term, ...]:
 
 
 def _sum(
-    terms: tuple[Term, ...], variables: Sequence[Any], threads: int | None, max_error: float | None
+    terms: tuple[Term, ...], variables: Sequence[MaybeArray], threads: int | None, max_error: float | None
 ) -> Array | None:
     """Return the sum of terms as a new array, or None without terms. Each term is added with one rounding."""
     result: Array | None = None
@@ -210,7 +212,7 @@ def vjp(
     max_error: float | None = None,
     activation: str | None = None,
     **attributes: object,
-) -> tuple[Any, Pullback]:
+) -> tuple[Array, Pullback]:
     """Return an operator's result and its pullback. ``pullback(v)`` returns the gradient of <v, result> by each input.
 
     The operator is a current or older one, as in :func:`run`. An attribute may also be one int for all axes, and you

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from numpy.typing import NDArray
-
+from convgrad.array_types import Array
 from convgrad.functional.partials import Partials, as_partials, sum_of
 from convgrad.functional.sums import Computed, Sum, add, added, grown
 from convgrad.spec.image_cuts import blocks_of, nodes_with_ranges
@@ -19,8 +17,6 @@ from convgrad.spec.layouts import axis_order
 from convgrad.spec.pieces import Nodes, combine, nodes_of, total
 from convgrad.spec.problem import Problem, of_images
 from convgrad.spec.subproblems import Ranges, Region, SubProblem, positions, subproblem_of, whole
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import reduce
 from math import prod
 from operator import add
+from typing import Unpack
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from convgrad.engines.numpy import store_sums
 from convgrad.engines.settings import count
 from convgrad.functional.call import canonical, check_options, handed_over, prepare, room
 from convgrad.functional.join import join
+from convgrad.functional.keywords import OutputOptions
 from convgrad.functional.partials import partials
 from convgrad.functional.types import Array
 from convgrad.spec import samples
@@ -83,14 +85,12 @@ def weighted_sum(
     operands: tuple[object, ...],
     attributes: Mapping[str, object],
     scale: object,
-    dtype: object,
-    out: Array | None,
-    accumulate: bool,
-    threads: int | None,
+    **options: Unpack[OutputOptions],
 ) -> Array:
     """Return the sum over n of scale[n] times the gradient of sample n."""
+    out, accumulate, threads = options["out"], options["accumulate"], options["threads"]
     check_options(operator, out, accumulate, threads)
-    prepared = prepare(operator, operands, attributes, dtype, accumulate, lenient=True)
+    prepared = prepare(operator, operands, attributes, options["dtype"], accumulate, lenient=True)
     factors = _scales(operator, scale, prepared.problem)
     result = room(prepared.problem, out, prepared.taken, aligned=True)
     problem, taken = samples.weighted(prepared.problem), tuple(prepared.taken.values())

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import arrays, engines
+from convgrad.array_types import Array
 from convgrad.formats import F32, Format
 from convgrad.spec.pieces import Nodes, put
-
-Array = NDArray[Any]
 
 Sum = tuple[Array, ...]  # dense f32 arrays that are still to be added, from the first to the last
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from typing import TypedDict, Unpack
 
 import jax
 import numpy as np
@@ -25,18 +26,25 @@ KEPT = frozenset(fmt.dtype for fmt in FORMATS.values() if fmt is not F64)
 _ANY = bytes(16)
 
 
+class CallOptions(TypedDict, total=False):
+    """The options of a call of an operator on JAX's arrays."""
+
+    dtype: DType | None
+    threads: int | None
+    max_error: float | None
+    activation: str | None
+
+
 def call(
     operator: str,
     operands: tuple[object, ...],
     attributes: Mapping[str, object],
     *,
-    dtype: DType | None = None,
-    threads: int | None = None,
     lenient: bool = True,
-    max_error: float | None = None,
-    activation: str | None = None,
+    **options: Unpack[CallOptions],
 ) -> Traced:
     """Return the result of an operator. Operands may be arrays of other libraries; their shapes must be integers."""
+    threads, activation = options.get("threads"), options.get("activation")
     check_options(operator, None, False, threads)
     op = find(operator, shape_second=len(operands) > 1 and is_shape(operands[1]))
     for port, value in zip(op.operands, operands, strict=False):
@@ -57,11 +65,12 @@ def call(
         value if shape or value is None else _alike(value)
         for (shape, _), value in zip(ports, jax_operands, strict=True)
     ]
-    problem = prepare(operator, (*alike, *operands[len(ports) :]), attributes, named(dtype), lenient=lenient).problem
+    dtype = named(options.get("dtype"))
+    problem = prepare(operator, (*alike, *operands[len(ports) :]), attributes, dtype, lenient=lenient).problem
     activated(problem, activation)  # checks rule D13; the bits are the same if the activation follows the rounding
     if problem.note:
         warnings.warn(problem.note, UserWarning, stacklevel=3)
-    result = solve(problem, arrays, Options(threads, accuracy(max_error, op.name)))
+    result = solve(problem, arrays, Options(threads, accuracy(options.get("max_error"), op.name)))
     return jax.numpy.where(result <= 0, result.dtype.type(0), result) if activation else result
 
 
