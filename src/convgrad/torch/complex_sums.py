@@ -8,6 +8,7 @@ sums, their bits and their bound are those of the real operator, and autograd de
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -52,20 +53,23 @@ def layer(
         return complex_of(named(compute, real, own), axes)
 
 
+class LayerGradient(NamedTuple):
+    """The gradient of a layer with respect to ``of``, "input" or "weight"; and the layer's number of spatial axes."""
+
+    of: str
+    transposed: bool
+    axes: int
+
+
 def gradient(
-    compute: Callable[..., Tensor],
-    of: str,
-    transposed: bool,
-    axes: int,
-    size: tuple[int, ...],
-    tensor: Tensor,
-    grad: Tensor,
+    compute: Callable[..., Tensor], layer: LayerGradient, size: tuple[int, ...], tensor: Tensor, grad: Tensor
 ) -> Tensor:
-    """Return the gradient of a complex layer with respect to ``of``, "input" or "weight".
+    """Return the gradient of a complex layer.
 
     ``compute(size, tensor, grad)`` is the gradient of real tensors. ``size`` is the gradient's size, and ``tensor`` is
     the weight or the input.
     """
+    of, transposed, axes = layer
     own = (size, tensor.real, grad.real)
     if {len(size), tensor.dim(), grad.dim()} != {axes + 2}:
         return compute(*own)  # it refuses the ranks

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +17,6 @@ from convgrad.plan.cuda.vectors import are_aligned
 from convgrad.plan.reach import unsupported
 from convgrad.spec.problem import Problem
 
-Device = Any  # torch.device
 _captured: set[_Prepared] = set()  # calls in CUDA graphs, which may run after the cache has removed the call
 
 

@@ -90,7 +90,8 @@ def gradient(of: str, transposed: bool) -> Callable[[Callable[..., Tensor]], Cal
                         operands = (size, tensor) if of == "input" else (tensor, size)
                         return function(name, axes, *operands, grad, arguments)
 
-                    return complex_sums.gradient(call, of, transposed, axes, tuple(size), tensor, grad)
+                    kind = complex_sums.LayerGradient(of, transposed, axes)
+                    return complex_sums.gradient(call, kind, tuple(size), tensor, grad)
             except ConvgradError as error:
                 raise runtime_error(error) from None
             return function(name, axes, first, second, grad, arguments)

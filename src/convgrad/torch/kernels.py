@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -124,13 +124,13 @@ def timed() -> Iterator[list[KernelCall]]:
 @remembered(REMEMBERED, slice(1, 3))
 def _known(
     pose: Callable[..., Problem],
-    layer: tuple[Any, ...],
+    layer: tuple[object, ...],
     sizes: tuple[Ints | None, ...],
     key: Key,
     activation: str | None = None,
 ) -> _Call:
     """Return the prepared call of a problem. ``layer`` is a tuple of OpAttributes's values, which is a faster key."""
-    (layouts, threads, selection), attributes = key, OpAttributes(*layer)
+    (layouts, threads, selection), attributes = key, OpAttributes._make(layer)
     problem = pose(tuple([(dtype, shape) for dtype, shape, *_ in layouts]), attributes, *sizes)
     problem = engines.within(activated(problem, activation), attributes.max_error)
     with measured(selection[1]):  # the call that is prepared here keeps its way to choose a plan
@@ -139,7 +139,7 @@ def _known(
 
 @remembered(REMEMBERED, slice(1, 3))
 def _known_gradients(
-    wanted: tuple[bool, ...], layer: tuple[Any, ...], sizes: tuple[Ints, Ints], key: GradientsKey
+    wanted: tuple[bool, ...], layer: tuple[object, ...], sizes: tuple[Ints, Ints], key: GradientsKey
 ) -> tuple[_Call | None, ...]:
     ((v, src, weights), *settings), (extents, kernel) = key, sizes
     passes = (

@@ -277,14 +277,14 @@ def _derived(kind: type) -> type:
     return type(f"Reproducible{kind.__name__}", (kind,), members)
 
 
-def _extra_repr(self: Any) -> str:
+def _extra_repr(self: nn.Module) -> str:
     """Return the module's text in a printed model: PyTorch's text, then ``max_error`` and ``tune`` if they are set."""
     words: str = super(_reproducible_class(self), self).extra_repr()
     max_error = "" if self.convgrad_max_error is None else f", max_error={self.convgrad_max_error:g}"
     return words + max_error + (", tune=True" if self.convgrad_tune else "")
 
 
-def _reproducible_class(module: object) -> Any:
+def _reproducible_class(module: nn.Module) -> type[nn.Module]:
     """Return the class that `reproducible` made for a module; the module's present class may be derived from it."""
     return next(kind for kind in type(module).__mro__ if "_is_reproducible" in vars(kind))
 

@@ -59,7 +59,7 @@ class _Rule(torch.autograd.Function):  # type: ignore[misc]
         cls.name, cls.schema = cls.declared.__name__, schema_of(cls.declared)
 
     @classmethod
-    def forward(cls, ctx: _SavedValues, *args: Any) -> Tensor:
+    def forward(cls, ctx: _SavedValues, *args: object) -> Tensor:
         """Return the result, and save the values that derivatives need."""
         result = kernels.compute(cls.declared(*args))
         cls.keep(ctx, args, result, False)
@@ -238,7 +238,7 @@ def _differentiated(tensors: Sequence[Tensor | None]) -> bool:
     return False
 
 
-def call(name: str, *args: Any) -> Tensor:
+def call(name: str, *args: object) -> Tensor:
     """Call an operator: its kernel directly if possible, else through PyTorch's dispatcher, which is slower.
 
     ``args`` are the first arguments of the operator's schema, and OpAttributes in place of the others.
@@ -259,7 +259,7 @@ def call(name: str, *args: Any) -> Tensor:
     return _OPS[name](*schema.flat(args))
 
 
-def call_activated(activation: str | None, name: str, *args: Any) -> Tensor:
+def call_activated(activation: str | None, name: str, *args: object) -> Tensor:
     """Call an operator and activate its result.
 
     The kernel's epilogue computes the activation if the kernel is called directly and autograd records nothing.
@@ -304,7 +304,7 @@ def _keeper(rule: type[_Rule]) -> Callable[..., None]:
 
 
 def _of_samples(
-    operator: Callable[..., Tensor], info: _VmapInfo, in_dims: tuple[object, ...], *args: Any
+    operator: Callable[..., Tensor], info: _VmapInfo, in_dims: tuple[object, ...], *args: object
 ) -> tuple[Tensor, int]:
     """Call the operator on each element of a vmap in turn, so that the bits are the same as in separate calls."""
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -56,7 +56,7 @@ def _has_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor) or (isinstance(value, tuple) and any(map(_has_tensor, value)))
 
 
-def _as_tensor(value: Any) -> Any:
+def _as_tensor(value: object) -> object:
     """Return a number or a list of numbers as a tensor; other values are returned unchanged."""
     if isinstance(value, tuple):
         return torch.stack([_as_tensor(number) for number in value])

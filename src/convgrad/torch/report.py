@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import nn
 
@@ -133,9 +132,8 @@ def report(model: nn.Module, *inputs: object, step: Callable[[], object] | None 
     tried: 1, 2, 3, 8 threads; AVX-512, AVX2, neither; 2 memory formats; few and many channels and positions, odd sizes
     functions, losses and optimizers are not listed unless you pass step=; same_bits() fixes their bits, too
     """
-    groups: dict[str, dict[str, Any]] = {
-        place: {} for place in ("reproducible", "left_out", "varying", "steady", "unknown")
-    }
+    groups: dict[str, dict[str, str]] = {place: {} for place in ("reproducible", "left_out", "steady", "unknown")}
+    varying: dict[str, tuple[str, frozenset[str]]] = {}
     modules = list(named_modules("report", model))
     on_gpu = any(parameter.is_cuda for parameter in model.parameters())
     for name, module in modules:
@@ -148,13 +146,13 @@ def report(model: nn.Module, *inputs: object, step: Callable[[], object] | None 
             else:
                 groups["left_out"][name] = reason or f"a {kind}: reproducible(model) was not called since it was added"
         elif VARIES_WITH.get(known):
-            groups["varying"][name] = (kind, VARIES_WITH[known])
+            varying[name] = (kind, VARIES_WITH[known])
         elif known:
             groups["steady"][name] = kind
         elif not any(module.children()):
             groups["unknown"][name] = kind
     steps, operators = measured(model, inputs) if inputs else None, None if step is None else audit(step)
-    return Report(**groups, steps=steps, operators=operators)
+    return Report(**groups, varying=varying, steps=steps, operators=operators)
 
 
 def _measured(module: nn.Module) -> str:
