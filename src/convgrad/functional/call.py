@@ -29,7 +29,7 @@ from convgrad.words import shown
 REMEMBERED = 1024  # number of calls whose checks are cached
 
 
-class Target(NamedTuple):
+class ResultTarget(NamedTuple):
     """The number format of a result, and whether the result is added to the old values of its array."""
 
     format: Format
@@ -133,7 +133,7 @@ def _checked(
         shapes.append(taken[port.name].shape)
     common = arrays.check_common(named, op.name)
     to = arrays.output_format(dtype, common, op.name)
-    return op, *pose(op, tuple(shapes), attributes, common, Target(to, accumulate), lenient), taken
+    return op, *pose(op, tuple(shapes), attributes, common, ResultTarget(to, accumulate), lenient), taken
 
 
 _SEQUENCES = (tuple, list)
@@ -209,7 +209,7 @@ def pose(
     shapes: tuple[Shape, ...],
     attributes: Mapping[str, object],
     common: Format,
-    target: Target,
+    target: ResultTarget,
     lenient: bool,
 ) -> tuple[Attributes, Problem]:
     """Return the checked attributes and the problem of a call on operands of these shapes."""
@@ -318,7 +318,7 @@ def problem_of_row(
             check_extents(op, port.name, shape)
     to = arrays.output_format(dtype, operand_format, op.name)
     spelled = _spread(op, attributes, spatial_axes(op, extents[0])) if spell_out else attributes
-    return pose(op, tuple(extents), spelled, operand_format, Target(to), lenient=False)
+    return pose(op, tuple(extents), spelled, operand_format, ResultTarget(to), lenient=False)
 
 
 def _counted(op: Operator, operands: tuple[object, ...]) -> tuple[object, ...]:

@@ -19,7 +19,7 @@ from convgrad.errors import ConvgradError
 from convgrad.functional.call import (
     REMEMBERED,
     Plain,
-    Target,
+    ResultTarget,
     check_options,
     described_call,
     handed_over,
@@ -249,7 +249,7 @@ def _asked(
     ]
     fmt = arrays.check_common(named, function)
     shapes = tuple(operand if isinstance(operand, tuple) else operand.shape for operand in taken)
-    problem = pose(row, shapes, attributes, fmt, Target(fmt), lenient=True)[1]
+    problem = pose(row, shapes, attributes, fmt, ResultTarget(fmt), lenient=True)[1]
     layouts: dict[Tensor, str] = dict(zip((*problem.operands, problem.output), problem.layouts, strict=True))
     layer = posed("src" if row.transposed else "dst", row.transposed, problem.geometry, layouts, fmt, fmt, bias=True)
     asked, known = [], set[int]()

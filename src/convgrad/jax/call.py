@@ -26,7 +26,7 @@ KEPT = frozenset(fmt.dtype for fmt in FORMATS.values() if fmt is not F64)
 _ANY = bytes(16)
 
 
-class CallOptions(TypedDict, total=False):
+class JaxOptions(TypedDict, total=False):
     """The options of a call of an operator on JAX's arrays."""
 
     dtype: DType | None
@@ -41,7 +41,7 @@ def call(
     attributes: Mapping[str, object],
     *,
     lenient: bool = True,
-    **options: Unpack[CallOptions],
+    **options: Unpack[JaxOptions],
 ) -> Traced:
     """Return the result of an operator. Operands may be arrays of other libraries; their shapes must be integers."""
     threads, activation = options.get("threads"), options.get("activation")

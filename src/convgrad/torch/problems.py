@@ -87,7 +87,9 @@ def bias_problem(kinds: tuple[Kind, ...], _: OpAttributes) -> Problem:
 
 def _behind(rests: Sequence[int]) -> tuple[Ints, dict[str, object]]:
     """Return the results of ``rests_of`` as two attributes: the pads at the end, and the output_padding in a dict."""
-    return tuple(max(0, -rest) for rest in rests), {"output_padding": [max(0, rest) for rest in rests]}
+    return tuple(max(0, -remainder) for remainder in rests), {
+        "output_padding": [max(0, remainder) for remainder in rests]
+    }
 
 
 def _problem(
