@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 from numpy.typing import ArrayLike
 
 from convgrad.functional.declared import computed_by, defaults_of
-from convgrad.functional.joint import NAMES, ROWS, Gradients, Names, OfEach, backward
+from convgrad.functional.joint import NAMES, ROWS, Gradients, JointOptions, backward
 from convgrad.functional.keywords import AttributeKeywords, OutputPaddingKeywords
-from convgrad.functional.types import DType, ShapeLike
+from convgrad.functional.types import ShapeLike
 
 
-class _JointOptions(TypedDict, total=False):
-    needs: Names
-    dtype: DType | Mapping[str, DType] | None
-    out: OfEach | None
-    accumulate: bool | Names
-    threads: int | None
-    max_error: float | None
-
-
-class JointGradientsKeywords(AttributeKeywords, _JointOptions, total=False):
+class JointGradientsKeywords(AttributeKeywords, JointOptions, total=False):
     """The keywords of all gradients of a convolution."""
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import arrays, engines
+from convgrad.array_types import Array
 from convgrad.arrays import libraries
 from convgrad.engines import settings
 from convgrad.errors import ConvgradError
 from convgrad.formats import F32, LISTED, Format
 from convgrad.functional import on_gpu
+from convgrad.functional.keywords import CallOptions
+from convgrad.functional.types import Array as AnyArray
 from convgrad.spec.activation import activated
 from convgrad.spec.check import Attributes, as_integer, check_attributes
 from convgrad.spec.operators import LARGEST_RANK, Operator, find, rows
@@ -24,9 +26,14 @@ from convgrad.spec.rules import refuse
 from convgrad.spec.shapes import Shape, check_extents, spatial_axes, with_full_shape
 from convgrad.words import shown
 
-Array = NDArray[Any]
-
 REMEMBERED = 1024  # number of calls whose checks are cached
+
+
+class ResultTarget(NamedTuple):
+    """The number format of a result, and whether the result is added to the old values of its array."""
+
+    format: Format
+    accumulate: bool = False
 
 
 class Prepared(NamedTuple):
@@ -89,15 +96,15 @@ def prepare(
     must be full. Otherwise, as in ``run``, attributes must be lists, and ConvolutionBackpropData-1 also accepts an
     output_shape with only the spatial extents.
     """
-    given: list[Array] = []
-    key = key_of(operands, attributes, given)
+    array_operands: list[Array] = []
+    key = key_of(operands, attributes, array_operands)
     if key is not None:
         try:
             op, checked, problem = _remembered(operator, *key, dtype, accumulate, lenient)
         except (ConvgradError, TypeError):
             pass  # checked below without the cache: an error must quote the caller's values, or a dtype has no hash
         else:
-            return bind(op, checked, problem, dict(zip(op.array_names, given, strict=False)))
+            return bind(op, checked, problem, dict(zip(op.array_names, array_operands, strict=False)))
     return bind(*_checked(operator, operands, attributes, dtype, accumulate, lenient))
 
 
@@ -126,7 +133,7 @@ def _checked(
         shapes.append(taken[port.name].shape)
     common = arrays.check_common(named, op.name)
     to = arrays.output_format(dtype, common, op.name)
-    return op, *pose(op, tuple(shapes), attributes, common, to, accumulate, lenient), taken
+    return op, *pose(op, tuple(shapes), attributes, common, ResultTarget(to, accumulate), lenient), taken
 
 
 _SEQUENCES = (tuple, list)
@@ -134,13 +141,13 @@ Plain = tuple[Any, ...]  # a hashable description of operands or attributes
 
 
 def key_of(
-    operands: tuple[object, ...], attributes: Mapping[str, object], given: list[Array]
+    operands: tuple[object, ...], attributes: Mapping[str, object], array_operands: list[Array]
 ) -> tuple[Plain, Plain] | None:
     """Return the key under which the result of a call's checks is cached, or None if it cannot be cached.
 
     A call can be cached if its attributes are ints, strings, None or sequences of ints. A shape operand must not be an
     array, because the checks read its values. A bool is not accepted as an int: True == 1, but only 1 is legal. The
-    array operands are appended to ``given`` as NumPy arrays.
+    array operands are appended to ``array_operands`` as NumPy arrays.
     """
     described: list[object] = []
     for value in operands:
@@ -154,14 +161,14 @@ def key_of(
         if array is None or array.dtype.kind in "iu":
             return None
         described.append((array.dtype, array.shape))
-        given.append(array)
+        array_operands.append(array)
     plain: list[object] = [*attributes]
     for value in attributes.values():
         kind = type(value)
         if kind is int or kind is str or value is None:
             plain.append(value)
-        elif (each := _ints(value)) is not None:
-            plain.append(each)
+        elif (numbers := _ints(value)) is not None:
+            plain.append(numbers)
         else:
             return None
     return tuple(described), tuple(plain)
@@ -190,7 +197,8 @@ def _remembered(
 def described_call(described: Plain, plain: Plain) -> tuple[tuple[object, ...], dict[str, object]]:
     """Return operands and attributes for a key of ``key_of``. The arrays have arbitrary values and take no memory."""
     operands = tuple(
-        arrays.stand_in(one[1], one[0]) if one and isinstance(one[0], np.dtype) else one for one in described
+        arrays.stand_in(operand[1], operand[0]) if operand and isinstance(operand[0], np.dtype) else operand
+        for operand in described
     )
     names, values = plain[: len(plain) // 2], plain[len(plain) // 2 :]
     return operands, dict(zip(names, values, strict=True))
@@ -201,15 +209,14 @@ def pose(
     shapes: tuple[Shape, ...],
     attributes: Mapping[str, object],
     common: Format,
-    to: Format,
-    accumulate: bool,
+    target: ResultTarget,
     lenient: bool,
 ) -> tuple[Attributes, Problem]:
     """Return the checked attributes and the problem of a call on operands of these shapes."""
     axes = spatial_axes(op, shapes[0])
     checked = check_attributes(op, _spread(op, attributes, axes) if lenient else attributes, axes)
     full, checked = (shapes, checked) if lenient else with_full_shape(op, shapes, checked)
-    return checked, problem_of(op, full, checked, common, to, accumulate)
+    return checked, problem_of(op, full, checked, common, target.format, target.accumulate)
 
 
 def bind(op: Operator, attributes: Attributes, problem: Problem, taken: Mapping[str, Array]) -> Prepared:
@@ -225,13 +232,13 @@ def canonical(problem: Problem, taken: Mapping[str, Array]) -> tuple[Array, ...]
 
 def solve(
     problem: Problem,
-    given: Sequence[Array],
+    operands: Sequence[Array],
     out: Array | None = None,
     threads: int | None = None,
     aligned: bool = False,
 ) -> Array:
     """Compute a problem from arrays in its shapes, type and memory formats, and return ``out`` or a new array."""
-    taken: dict[str, Array] = dict(zip(problem.operands, given, strict=True))
+    taken: dict[str, Array] = dict(zip(problem.operands, operands, strict=True))
     result = room(problem, out, taken, aligned)
     engines.execute(problem, canonical(problem, taken), result.transpose(problem.output_order), threads)
     return result
@@ -242,31 +249,29 @@ def call(
     operands: tuple[object, ...],
     attributes: Mapping[str, object],
     *,
-    dtype: object = None,
-    out: object = None,
-    accumulate: bool = False,
-    threads: int | None = None,
     lenient: bool = True,
-    max_error: float | None = None,
-    activation: str | None = None,
-) -> Any:
+    **options: Unpack[CallOptions],
+) -> AnyArray:
     """Check and compute a call. Return the result: ``out``, or a new array of the first operand's library."""
+    out, accumulate, threads = options.get("out"), options.get("accumulate", False), options.get("threads")
     check_options(operator, out, accumulate, threads)
     first = operands[0] if operands else None
     foreign = type(first) is not np.ndarray
-    there = on_gpu.given(operator, operands) if foreign else None
-    prepared = prepare(operator, there.operands if there else operands, attributes, dtype, accumulate, lenient)
-    prepared = prepared.activated(activation).within(max_error)
+    gpu_call = on_gpu.gpu_operands(operator, operands) if foreign else None
+    if gpu_call:
+        operands = gpu_call.operands
+    prepared = prepare(operator, operands, attributes, options.get("dtype"), accumulate, lenient)
+    prepared = prepared.activated(options.get("activation")).within(options.get("max_error"))
     if prepared.problem.note:
         warnings.warn(prepared.problem.note, UserWarning, stacklevel=3)
-    if there:
-        there.execute(prepared.problem, prepared.operands, prepared.taken, out)
+    if gpu_call:
+        gpu_call.execute(prepared.problem, prepared.operands, prepared.taken, out)
         libraries.written(out)
         return out
     return handed_over(libraries.on_its_threads(first, prepared.execute, out, threads, foreign), first, out)
 
 
-def handed_over(result: Array, first: object, out: object) -> Any:
+def handed_over(result: Array, first: object, out: object) -> AnyArray:
     """Return a result to the caller: ``out`` itself, or an array of the first operand's library."""
     if out is None:
         return result if type(first) is np.ndarray else libraries.like(first)(result)
@@ -313,7 +318,7 @@ def problem_of_row(
             check_extents(op, port.name, shape)
     to = arrays.output_format(dtype, operand_format, op.name)
     spelled = _spread(op, attributes, spatial_axes(op, extents[0])) if spell_out else attributes
-    return pose(op, tuple(extents), spelled, operand_format, to, accumulate=False, lenient=False)
+    return pose(op, tuple(extents), spelled, operand_format, ResultTarget(to), lenient=False)
 
 
 def _counted(op: Operator, operands: tuple[object, ...]) -> tuple[object, ...]:

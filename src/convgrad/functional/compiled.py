@@ -83,8 +83,8 @@ class Compiled:
         result = room(problem, out, taken, not plain)
         strides.append(result.strides)
         if strides == self.strides and type(result) is np.ndarray:
-            given = tuple(taken.values())
-            on_its_threads(first, self.call.at, [*map(address_of, given)], address_of(result), (given, result))
+            used = tuple(taken.values())
+            on_its_threads(first, self.call.at, [*map(address_of, used)], address_of(result), (used, result))
         else:
             views, view = canonical(problem, taken), result.view(np.ndarray).transpose(problem.output_order)
             strides_of_each = (*[array.strides for array in views], view.strides)

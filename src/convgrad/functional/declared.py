@@ -9,7 +9,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from inspect import Parameter
-from typing import Any, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 from convgrad.parameters import Function, with_parameters
 from convgrad.spec.operators import OPERATORS, Attribute, Operator, find
@@ -49,7 +49,7 @@ def _signature(declaration: Callable[..., object], defaults: Mapping[str, object
 
 
 def computed_by(
-    compute: Callable[..., Any], operator: str, defaults: Mapping[str, object] | None = None, note: str = OPERANDS
+    compute: Callable[..., object], operator: str, defaults: Mapping[str, object] | None = None, note: str = OPERANDS
 ) -> Callable[[Function], Function]:
     """Return a decorator that turns a declaration into a function that calls ``compute``.
 
@@ -60,68 +60,78 @@ def computed_by(
     not in the signature are passed as attributes, so that the checks can suggest a correction. Type checkers refuse
     keywords that are not in the signature.
 
-    >>> @computed_by(lambda *given, **options: (given, options), "Convolution")
+    >>> @computed_by(lambda *arguments, **options: (arguments, options), "Convolution")
     ... def convolution(src, weights, bias=None, *, strides=1, threads=None):
     ...     "Convolve. Shapes: src (N, C), weights (C, O), bias (O,)."
     >>> convolution("x", "w", stride=2)
     (('Convolution', ('x', 'w', None), {'strides': 1, 'stride': 2}), {'threads': None})
     """
 
-    def made(declaration: Function) -> Function:
+    def decorator(declaration: Function) -> Function:
         signature = _signature(declaration, defaults_of(find(operator)) if defaults is None else defaults)
         vars(declaration)["__signature__"], parameters = signature, signature.parameters
-        operands = {name: one.default for name, one in parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD}
-        keywords = {name: one.default for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
+        operands = {
+            name: parameter.default
+            for name, parameter in parameters.items()
+            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        }
+        keywords = {
+            name: parameter.default
+            for name, parameter in parameters.items()
+            if parameter.kind is parameter.KEYWORD_ONLY
+        }
         attributes_left_out = {name: value for name, value in keywords.items() if name in ATTRIBUTES}
         options_left_out = {name: value for name, value in keywords.items() if name not in ATTRIBUTES}
         ends = {count: tuple(operands.values())[count:] for count in range(len(operands) + 1)}
         required = {name for name, default in keywords.items() if default is Parameter.empty}
 
         @functools.wraps(declaration)
-        def function(*given: Any, **named: Any) -> Any:
-            end = ends.get(len(given), (Parameter.empty,))
+        def function(*positional: object, **named: object) -> object:
+            end = ends.get(len(positional), (Parameter.empty,))
             wrong = Parameter.empty in end or not required <= named.keys()
             if wrong or not operands.keys().isdisjoint(named):
-                needed = required.union(name for name in [*operands][len(given) :] if operands[name] is Parameter.empty)
+                needed = required.union(
+                    name for name in [*operands][len(positional) :] if operands[name] is Parameter.empty
+                )
                 known = {name: value for name, value in named.items() if name in parameters}
                 if len(known) < len(named) and not needed <= known.keys():  # a misspelt operand, before a missing one
                     unknown = next(name for name in named if name not in known)
                     raise TypeError(f"{declaration.__qualname__}() got an unexpected keyword argument {unknown!r}")
-                declaration(*given, **known)  # which raises Python's own TypeError
-                end = tuple(named.pop(name, operands[name]) for name in [*operands][len(given) :])
+                declaration(*positional, **known)  # which raises Python's own TypeError
+                end = tuple(named.pop(name, operands[name]) for name in [*operands][len(positional) :])
             attributes, options = attributes_left_out.copy(), options_left_out.copy()
             for name, value in named.items():
                 (options if name in options else attributes)[name] = value
-            return compute(operator, given + end, attributes, **options)
+            return compute(operator, positional + end, attributes, **options)
 
         function.__doc__ = with_parameters(declaration.__doc__, parameters, note)
         vars(function)["operator"] = operator
         return function  # type: ignore[return-value]
 
-    return made
+    return decorator
 
 
-def on(compute: Callable[..., Any], module: str, note: str, own: str = "") -> Callable[[Function], Function]:
+def on(compute: Callable[..., object], module: str, note: str, own: str = "") -> Callable[[Function], Function]:
     """Return a decorator that makes another library's version of a NumPy function, with the options of ``compute``.
 
     The docstring of the new function has no examples, because the examples use NumPy arrays. ``own`` is a section of
     the options that have another text than in the NumPy function.
     """
-    theirs = inspect.signature(compute).parameters
+    theirs = _signature(compute, {}).parameters
 
-    def made(function: Function) -> Function:
+    def decorator(function: Function) -> Function:
         declaration, name = inspect.unwrap(function), function.__name__
         signature = inspect.signature(declaration)
-        kept = [
-            one.replace(default=theirs[name].default) if name in theirs else one
-            for name, one in signature.parameters.items()
-            if one.kind is one.POSITIONAL_OR_KEYWORD or name in ATTRIBUTES or name in theirs
+        parameters = [
+            parameter.replace(default=theirs[name].default) if name in theirs else parameter
+            for name, parameter in signature.parameters.items()
+            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD or name in ATTRIBUTES or name in theirs
         ]
 
-        def theirs_declared(*given: Any, **named: Any) -> None:
-            signature.bind(*given, **named)
+        def theirs_declared(*positional: object, **named: object) -> None:
+            signature.bind(*positional, **named)
 
-        vars(theirs_declared)["__signature__"] = signature.replace(parameters=kept)
+        vars(theirs_declared)["__signature__"] = signature.replace(parameters=parameters)
         theirs_declared.__module__, theirs_declared.__name__, theirs_declared.__qualname__ = module, name, name
         if declaration.__doc__ is not None:
             text, _, raised = inspect.cleandoc(declaration.__doc__).partition(RAISES)
@@ -129,7 +139,7 @@ def on(compute: Callable[..., Any], module: str, note: str, own: str = "") -> Ca
             theirs_declared.__doc__ = (
                 f"{text}{own}{RAISES}    The errors are those of :func:`convgrad.{name}`.\n\n{document}"
             )
-        found: Any = computed_by(compute, vars(function)["operator"], note=note)(theirs_declared)
-        return found  # type: ignore[no-any-return]
+        version = computed_by(compute, vars(function)["operator"], note=note)(theirs_declared)
+        return version  # type: ignore[return-value]
 
-    return made
+    return decorator

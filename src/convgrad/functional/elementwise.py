@@ -90,10 +90,10 @@ class Program:
             return sums.reshape(*outer, width)
         if not sums.size or self._calls is None:
             return by_numpy.totals(sums) if rows else np.zeros((*outer, width))
-        found = np.empty((*outer, width))
+        totals = np.empty((*outer, width))
         stage = self._calls.trees(prod(outer), rows, width)
-        self._add(stage, [address_of(sums), address_of(found)], (sums, found))
-        return found
+        self._add(stage, [address_of(sums), address_of(totals)], (sums, totals))
+        return totals
 
     def run(self) -> None:
         """Compute the stages."""
@@ -141,8 +141,8 @@ def compute_by_numpy(name: str, tensors: tuple[Strided, ...], extents: Extents, 
     operands = len(definition.operands)
     values = [array.astype(dtype).ravel() for array in arrays[:operands]]
     with np.errstate(all="ignore"):
-        found = definition.definition(NumpyOperations(dtype), *values)
-        results = [one.astype(np.float32) for one in (found if isinstance(found, tuple) else (found,))]
+        outputs = definition.definition(NumpyOperations(dtype), *values)
+        results = [output.astype(np.float32) for output in (outputs if isinstance(outputs, tuple) else (outputs,))]
     for result, array, tensor in zip(results, arrays[operands:], tensors[operands:], strict=False):
         array[...] = store(result.astype(np.float64), FORMATS[tensor.fmt]).reshape(extents)
 
@@ -154,19 +154,20 @@ def _array(tensor: Strided, extents: Extents, address: int, per_row: Format = F3
 
 
 @in_default_environment
-def sums_by_numpy(summands: Summands, addresses: Sequence[int], found: NDArray[np.float64]) -> None:
+def sums_by_numpy(summands: Summands, addresses: Sequence[int], sums: NDArray[np.float64]) -> None:
     """Write the sums (sums, sections, channels) by NumPy."""
     images, channels, positions = summands.shape
     extents = (images, positions, channels) if summands.channels_last else summands.shape
-    arrays = [_array(one, extents, address) for one, address in zip(summands.tensors, addresses, strict=True)]
+    arrays = [_array(tensor, extents, address) for tensor, address in zip(summands.tensors, addresses, strict=True)]
     wide = [array.astype(np.float32).ravel() for array in arrays[: len(summands.operands)]]
     with np.errstate(all="ignore"):
         terms = MAPS[summands.name].definition(NumpyOperations(), *wide)
-    several = [one.reshape(extents) for one in (terms if isinstance(terms, tuple) else (terms,))]
+        terms = terms if isinstance(terms, tuple) else (terms,)
+    shaped = [term.reshape(extents) for term in terms]
     if summands.stored:
-        arrays[-1][...] = store(several[0].astype(np.float64), F32)
-    first, *others = [one.transpose(0, 2, 1) if summands.channels_last else one for one in several]
+        arrays[-1][...] = store(shaped[0].astype(np.float64), F32)
+    first, *others = [term.transpose(0, 2, 1) if summands.channels_last else term for term in shaped]
     sections = sections_of(images, positions, summands.combined)
     factors = [None] * summands.plain + others[:1] * summands.products
     for number, factor in enumerate(factors):
-        found[number] = section_sums(first, factor, sections)
+        sums[number] = section_sums(first, factor, sections)

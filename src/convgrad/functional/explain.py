@@ -66,8 +66,8 @@ class Explanation:
     @property
     def cuts(self) -> range:
         """The images, except image 0, at which a part of the batch may begin (see ``partials``)."""
-        each = self.leaf_images
-        return range(0) if each is None else range(each, self.problem.geometry.batch, each)
+        leaf = self.leaf_images
+        return range(0) if leaf is None else range(leaf, self.problem.geometry.batch, leaf)
 
     @property
     def chunk_images(self) -> int | None:

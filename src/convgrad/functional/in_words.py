@@ -42,19 +42,20 @@ def in_words(problem: Problem) -> list[tuple[str, str]]:
     numbers   90 multiply-adds, 78 without padding; 172 bytes, each array once
     """
     geometry, shapes = problem.geometry, shapes_by_name(problem)
-    *given, made = (f"{name} {shape_words(shape)}" for name, shape in shapes.items())
-    rows = [("computes", f"{made} from {', '.join(given)}"), ("formula", formula(problem))]
+    *operands, result = (f"{name} {shape_words(shape)}" for name, shape in shapes.items())
+    rows = [("computes", f"{result} from {', '.join(operands)}"), ("formula", formula(problem))]
     if problem.activation:
         rows.append(("activation", f"{problem.activation}: values of at most 0 become +0, before the only rounding"))
     if isinstance(geometry, Conv):
         titles = AXES.get(len(geometry.axes)) or tuple(f"axis {n}" for n in range(len(geometry.axes)))
         rows += [(title, _axis(axis)) for title, axis in zip(titles, geometry.axes, strict=True)]
         if geometry.groups > 1:
-            each = f"{geometry.src_channels // geometry.groups} c and {geometry.dst_channels // geometry.groups} o"
-            rows.append(("groups", f"{geometry.groups}, of {each} each: each o is paired with the c of its group only"))
+            channels = f"{geometry.src_channels // geometry.groups} c and {geometry.dst_channels // geometry.groups} o"
+            text = f"{geometry.groups}, of {channels} each: each o is paired with the c of its group only"
+            rows.append(("groups", text))
         nominal, needed = nominal_flops(geometry) // 2, needed_flops(geometry) // 2
-        left = f", {needed:,} without padding" if needed != nominal else ""
-        work = f"{nominal:,} multiply-adds{left}"
+        unpadded = f", {needed:,} without padding" if needed != nominal else ""
+        work = f"{nominal:,} multiply-adds{unpadded}"
     else:
         work = f"{nominal_flops(geometry):,} additions"
     return [*rows, ("numbers", f"{work}; {moved_bytes(problem):,} bytes, each array once")]
@@ -63,8 +64,8 @@ def in_words(problem: Problem) -> list[tuple[str, str]]:
 def shapes_by_name(problem: Problem) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the operands and, last, of the result, by name, in the caller's memory formats."""
     shapes = zip(canonical_shapes(problem), problem.layouts, strict=True)
-    given = [shape if len(shape) == 1 else from_canonical(shape, layout) for shape, layout in shapes]
-    return dict(zip(_names(problem).values(), given, strict=True))
+    callers_shapes = [shape if len(shape) == 1 else from_canonical(shape, layout) for shape, layout in shapes]
+    return dict(zip(_names(problem).values(), callers_shapes, strict=True))
 
 
 def formula(problem: Problem) -> str:
@@ -86,8 +87,8 @@ def _names(problem: Problem) -> dict[Tensor, str]:
     """Return the operator's name for each array of the underlying convolution: the operands and, last, the result."""
     op = find(problem.operator)
     ports = [port for port in op.operands if not port.is_shape][: len(problem.operands)]
-    given = {tensor: port.name for tensor, port in zip(problem.operands, ports, strict=True)}
-    return given | {problem.output: op.output.name}
+    names = {tensor: port.name for tensor, port in zip(problem.operands, ports, strict=True)}
+    return names | {problem.output: op.output.name}
 
 
 def _axis(axis: Axis) -> str:

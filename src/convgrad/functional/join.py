@@ -54,25 +54,25 @@ def join(
     if held is None:  # P4
         hint = ". Use [part]" if isinstance(parts, Partials) else ""
         refuse("P4", "join", f"parts must be a list of results of partials; got {type(parts).__name__}{hint}")
-    given = sorted(held, key=_place)
-    if not given:  # P4
+    sorted_parts = sorted(held, key=_place)
+    if not sorted_parts:  # P4
         refuse("P4", "join", "parts must contain at least one part, which gives the operator; got none")
-    one = given[0]
-    check_options(one.operator, out, accumulate, None)
-    fmt = arrays.output_format(dtype, FORMATS[one.operand_type], one.operator)
+    first = sorted_parts[0]
+    check_options(first.operator, out, accumulate, None)
+    fmt = arrays.output_format(dtype, FORMATS[first.operand_type], first.operator)
     if fmt is F64:  # T4
-        refuse("T4", one.operator, "dtype must not be f64, because the sums are kept in f32")
-    _check_all(given)
-    known = [each for part in given for each in part.known()]
-    made = combine(known, add)
-    whole = total(made, add) if made else (np.zeros(one.shape, np.float32),)
+        refuse("T4", first.operator, "dtype must not be f64, because the sums are kept in f32")
+    _check_all(sorted_parts)
+    known = [node_sum for part in sorted_parts for node_sum in part.known()]
+    combined = combine(known, add)
+    batch_sum = total(combined, add) if combined else (np.zeros(first.shape, np.float32),)
     if out is None:
-        result = arrays.aligned(one.shape, fmt.dtype)
+        result = arrays.aligned(first.shape, fmt.dtype)
     else:
         taken = {f"sum {n} of the parts": array for n, (_, (array,)) in enumerate(known)}
-        result = arrays.check_out(out, one.shape, fmt, taken, one.operator).view(np.ndarray)
-    store(whole, result, fmt, accumulate)
-    return handed_over(result, one.sample, out)
+        result = arrays.check_out(out, first.shape, fmt, taken, first.operator).view(np.ndarray)
+    store(batch_sum, result, fmt, accumulate)
+    return handed_over(result, first.sample, out)
 
 
 def _place(part: object) -> tuple[int, int]:
@@ -81,10 +81,10 @@ def _place(part: object) -> tuple[int, int]:
     return part.first, part.end
 
 
-def _check_all(given: Sequence[Partials]) -> None:
+def _check_all(parts: Sequence[Partials]) -> None:
     """Check, by rules P4 and P5, that the parts of one batch have all images from 0 on. Parts may be empty."""
-    for other in given[1:]:
-        check_one_problem(given[0], other)
-    before = replace(given[0], first=0, images=0)
-    for left, right in pairwise([before, *(part for part in given if part.images)]):
+    for other in parts[1:]:
+        check_one_problem(parts[0], other)
+    before = replace(parts[0], first=0, images=0)
+    for left, right in pairwise([before, *(part for part in parts if part.images)]):
         check_neighbours(left, right)

@@ -7,16 +7,27 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, combinations
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import arrays, engines
+from convgrad.array_types import Array
 from convgrad.arrays.libraries import on_its_threads
 from convgrad.engines.settings import count
 from convgrad.errors import ConvgradError
-from convgrad.functional.call import REMEMBERED, Plain, check_options, described_call, handed_over, key_of, pose, room
+from convgrad.functional.call import (
+    REMEMBERED,
+    Plain,
+    ResultTarget,
+    check_options,
+    described_call,
+    handed_over,
+    key_of,
+    pose,
+    room,
+)
+from convgrad.functional.types import DType, MaybeArray
 from convgrad.spec.check import as_items
 from convgrad.spec.derivatives import COTANGENT, derivative
 from convgrad.spec.operators import LARGEST_RANK, Operator, Port, Tensor, find
@@ -24,7 +35,8 @@ from convgrad.spec.problem import Problem, check_output_format, intern, posed
 from convgrad.spec.rules import refuse
 from convgrad.words import shown
 
-Array = NDArray[Any]
+Taken = Array | tuple[int, ...]  # a checked operand: an array, or its shape
+Operand = MaybeArray  # a checked operand, or a list of ints as its shape
 
 
 class Gradients(NamedTuple):
@@ -36,9 +48,9 @@ class Gradients(NamedTuple):
         bias: The gradient by bias, of shape (O,); None if it was not requested. Default: None.
     """
 
-    src: Any = None
-    weights: Any = None
-    bias: Any = None
+    src: MaybeArray = None
+    weights: MaybeArray = None
+    bias: MaybeArray = None
 
 
 class Asked(NamedTuple):
@@ -50,18 +62,31 @@ class Asked(NamedTuple):
 
     place: int
     problem: Problem
-    given: tuple[int, ...]
+    operands: tuple[int, ...]
     read: tuple[tuple[int, tuple[int, ...]], ...]
 
 
 Names = Collection[str]
-OfEach = Mapping[str, object] | Sequence[Any]
+OfEach = Mapping[str, object] | Sequence[object]
+
+
+class JointOptions(TypedDict, total=False):
+    """The options of a call that computes all gradients of a layer."""
+
+    needs: Names
+    dtype: DType | Mapping[str, DType] | None
+    out: OfEach | None
+    accumulate: bool | Names
+    threads: int | None
+    max_error: float | None
+
 
 NAMES = Gradients._fields
 KNOWN = frozenset(NAMES)
 IN_ORDER = tuple(chain.from_iterable(combinations(NAMES, size) for size in (3, 2, 1, 0)))  # legal ``needs``
 OUTS = tuple(f"the out of {name}" for name in NAMES)
-NONE: tuple[Any, ...] = (None, None, None)
+NONE: tuple[object, ...] = (None, None, None)
+ABSENT: tuple[MaybeArray, ...] = (None, None, None)
 NOTHING: tuple[str, ...] = ()
 NO_ARRAYS = MappingProxyType[str, Array]({})
 SHAPES = (tuple, list)
@@ -87,15 +112,11 @@ def backward(
     function: str,
     operands: tuple[object, ...],
     attributes: Mapping[str, object],
-    *,
-    needs: Names,
-    dtype: object,
-    out: OfEach | None,
-    accumulate: bool | Names,
-    threads: int | None,
-    max_error: float | None,
+    **options: Unpack[JointOptions],
 ) -> Gradients:
     """Return the requested gradients of a layer, computed from its src, diff_dst and weights."""
+    needs, dtype, out = options["needs"], options["dtype"], options["out"]
+    accumulate, threads = options["accumulate"], options["threads"]
     outs = NONE if out is None else _of_each(function, "out", out)
     added = NOTHING if accumulate is False else _added(function, accumulate, outs)
     check_options(function, out, False, threads)
@@ -104,26 +125,27 @@ def backward(
         NONE if dtype is None else _of_each(function, "dtype", dtype) if isinstance(dtype, Mapping) else (dtype,) * 3
     )
     taken, asked = _prepared(function, operands, attributes, (wanted, dtypes, added))
-    rooms = NONE if out is None else _rooms(asked, taken, outs)
+    rooms: Sequence[Array | None] = ABSENT if out is None else _rooms(asked, taken, outs)
     threads = count(threads)
-    views, results, first = list(NONE), list(NONE), operands[isinstance(taken[0], SHAPES)]
+    views, results = [*ABSENT], [*ABSENT]
+    first = operands[isinstance(taken[0], SHAPES)]
     foreign = type(first) is not np.ndarray
-    for place, asked_for, given, read in asked:
-        problem = engines.within(asked_for, max_error)
+    for place, asked_for, numbers, read in asked:
+        problem = engines.within(asked_for, options["max_error"])
         for number, order in read:
             views[number] = arrays.native(taken[number], problem.operand_format).transpose(order)
         result = rooms[place]
         if result is None:
             result = room(problem, None, NO_ARRAYS, foreign)
         view = result.transpose(problem.output_order)
-        on_its_threads(first, engines.execute, problem, [views[number] for number in given], view, threads)
+        on_its_threads(first, engines.execute, problem, [views[number] for number in numbers], view, threads)
         results[place] = handed_over(result, first, outs[place])
     return Gradients(*results)
 
 
-def _rooms(asked: tuple[Asked, ...], taken: Sequence[Any], outs: Sequence[object]) -> list[Array | None]:
+def _rooms(asked: tuple[Asked, ...], taken: Sequence[Operand], outs: Sequence[object]) -> list[Array | None]:
     """Return the checked arrays of ``out``, which overlap neither each other nor an array that is read."""
-    others = {OPERANDS[number]: taken[number] for one in asked for number, _ in one.read}
+    others = {OPERANDS[number]: taken[number] for gradient in asked for number, _ in gradient.read}
     rooms: list[Array | None] = [None] * len(NAMES)
     for place, problem, *_ in asked:
         if outs[place] is not None:
@@ -134,39 +156,39 @@ def _rooms(asked: tuple[Asked, ...], taken: Sequence[Any], outs: Sequence[object
 # -- the requested gradients -------------------------------------------------------------------------------------------
 
 
-def _names(function: str, what: str, given: Names) -> tuple[str, ...]:
+def _names(function: str, option: str, names: Names) -> tuple[str, ...]:
     """Check names of gradients, and return them in the order of Gradients."""
-    held = as_items(given, LARGEST_RANK)
+    held = as_items(names, LARGEST_RANK)
     if held is None:  # O3
-        hint = f". Use ({shown(given)},)" if isinstance(given, str) and given in NAMES else ""
-        refuse("O3", function, f"{what} must be a tuple of names of {', '.join(NAMES)}; got {shown(given)}{hint}")
+        hint = f". Use ({shown(names)},)" if isinstance(names, str) and names in NAMES else ""
+        refuse("O3", function, f"{option} must be a tuple of names of {', '.join(NAMES)}; got {shown(names)}{hint}")
     for name in held:
         if not isinstance(name, str) or name not in NAMES:  # O3
-            refuse("O3", function, f"{what} must hold names of {', '.join(NAMES)}; got {shown(name)}")
+            refuse("O3", function, f"{option} must hold names of {', '.join(NAMES)}; got {shown(name)}")
     return tuple([name for name in NAMES if name in held])
 
 
-def _of_each(function: str, what: str, given: OfEach) -> tuple[object, ...]:
+def _of_each(function: str, option: str, values: OfEach) -> tuple[object, ...]:
     """Return an option's value for each gradient, from a mapping or a tuple. Gradients without a value get None."""
-    if isinstance(given, dict | Mapping):  # dict first, because its check is faster
-        if not given.keys() <= KNOWN:
-            _names(function, what, given)
-        return given.get("src"), given.get("weights"), given.get("bias")
-    if not isinstance(given, tuple | list) or len(given) != len(NAMES):  # O3
+    if isinstance(values, dict | Mapping):  # dict first, because its check is faster
+        if not values.keys() <= KNOWN:
+            _names(function, option, values)
+        return values.get("src"), values.get("weights"), values.get("bias")
+    if not isinstance(values, tuple | list) or len(values) != len(NAMES):  # O3
         sentence = f"a mapping from names of {', '.join(NAMES)}, or a tuple of {len(NAMES)}"
-        refuse("O3", function, f"{what} must be {sentence}; got {type(given).__name__}")
-    return tuple(given)
+        refuse("O3", function, f"{option} must be {sentence}; got {type(values).__name__}")
+    return tuple(values)
 
 
 def _added(function: str, accumulate: bool | Names, outs: Sequence[object]) -> tuple[str, ...]:
     """Return the names of the gradients to add into their ``out``: all with an ``out``, or those in ``accumulate``."""
-    there = tuple(name for name, out in zip(NAMES, outs, strict=True) if out is not None)
+    names_with_out = tuple(name for name, out in zip(NAMES, outs, strict=True) if out is not None)
     if not isinstance(accumulate, Collection) or isinstance(accumulate, str):
-        check_options(function, there or None, accumulate, None)
-        return there if accumulate else ()
+        check_options(function, names_with_out or None, accumulate, None)
+        return names_with_out if accumulate else ()
     named = _names(function, "accumulate", accumulate)
     for name in named:
-        if name not in there:  # D5
+        if name not in names_with_out:  # D5
             refuse("D5", function, f"accumulate must come with out, the array to add into; got none for {name}")
     return named
 
@@ -176,23 +198,23 @@ def _added(function: str, accumulate: bool | Names, outs: Sequence[object]) -> t
 
 def _prepared(
     function: str, operands: tuple[object, ...], attributes: Mapping[str, object], wanted: Plain
-) -> tuple[Sequence[Any], tuple[Asked, ...]]:
+) -> tuple[Sequence[Operand], tuple[Asked, ...]]:
     """Return the operands, each an array or a shape, and the requested gradients."""
-    given: list[Array] = []
-    key = key_of(operands, attributes, given)
+    array_operands: list[Array] = []
+    key = key_of(operands, attributes, array_operands)
     if key is not None:
         try:
             known = _remembered(function, *key, wanted)
         except (ConvgradError, TypeError):
             pass  # checked below without the cache: an error must quote the caller's values, or a dtype has no hash
         else:
-            opened = iter(given)
-            return [one if isinstance(one, SHAPES) else next(opened) for one in operands], known
+            opened = iter(array_operands)
+            return [operand if isinstance(operand, SHAPES) else next(opened) for operand in operands], known
     taken = _all_taken(function, operands)
     return taken, _asked(function, taken, attributes, *wanted)
 
 
-def _all_taken(function: str, operands: tuple[object, ...]) -> tuple[Array | tuple[int, ...], ...]:
+def _all_taken(function: str, operands: tuple[object, ...]) -> tuple[Taken, ...]:
     """Return the operands as checked arrays or shapes."""
     return tuple(_taken(function, name, value) for name, value in zip(OPERANDS, operands, strict=True))
 
@@ -203,7 +225,7 @@ def _remembered(function: str, described: Plain, plain: Plain, wanted: Plain) ->
     return _asked(function, _all_taken(function, operands), attributes, *wanted)
 
 
-def _taken(function: str, name: str, value: object) -> Array | tuple[int, ...]:
+def _taken(function: str, name: str, value: object) -> Taken:
     """Return an operand as a checked array or, except for diff_dst, a shape."""
     if name != "diff_dst" and arrays.is_shape(value):
         return arrays.take_shape(value, function, name)
@@ -212,7 +234,7 @@ def _taken(function: str, name: str, value: object) -> Array | tuple[int, ...]:
 
 def _asked(
     function: str,
-    taken: Sequence[Array | tuple[int, ...]],
+    taken: Sequence[Taken],
     attributes: Mapping[str, object],
     wanted: tuple[str, ...],
     dtypes: tuple[object, ...],
@@ -221,28 +243,28 @@ def _asked(
     """Return the requested gradients with their problems, which are derivatives of the layer's forward problem."""
     row = ROWS[function]
     named = [
-        (n, arrays.take(one, function, n)[1])
-        for n, one in zip(OPERANDS, taken, strict=True)
-        if not isinstance(one, tuple)
+        (n, arrays.take(operand, function, n)[1])
+        for n, operand in zip(OPERANDS, taken, strict=True)
+        if not isinstance(operand, tuple)
     ]
     fmt = arrays.check_common(named, function)
-    shapes = tuple(one if isinstance(one, tuple) else one.shape for one in taken)
-    problem = pose(row, shapes, attributes, fmt, fmt, accumulate=False, lenient=True)[1]
+    shapes = tuple(operand if isinstance(operand, tuple) else operand.shape for operand in taken)
+    problem = pose(row, shapes, attributes, fmt, ResultTarget(fmt), lenient=True)[1]
     layouts: dict[Tensor, str] = dict(zip((*problem.operands, problem.output), problem.layouts, strict=True))
     layer = posed("src" if row.transposed else "dst", row.transposed, problem.geometry, layouts, fmt, fmt, bias=True)
     asked, known = [], set[int]()
     for name in wanted:
         place = NAMES.index(name)
-        found, to = derivative(layer, place), arrays.output_format(dtypes[place], fmt, function)
+        gradient, to = derivative(layer, place), arrays.output_format(dtypes[place], fmt, function)
         check_output_format(function, fmt, to)
-        given = tuple(MEANT[operand] for operand in found.operands)
-        for number in given:
+        numbers = tuple(MEANT[operand] for operand in gradient.operands)
+        for number in numbers:
             if not isinstance(taken[number], np.ndarray):  # T1
                 sentence = f"{OPERANDS[number]} must be an array, as the gradient of {name} is computed from it"
                 refuse("T1", function, f"{sentence}; got the shape {taken[number]}")
-        assert found.problem is not None, "every gradient of a layer has a problem"
-        solved = intern(replace(found.problem, output_format=to, accumulate=name in added))
-        read = [pair for pair in zip(given, solved.operand_orders, strict=True) if pair[0] not in known]
-        known.update(given)
-        asked.append(Asked(place, solved, given, tuple(read)))
+        assert gradient.problem is not None, "every gradient of a layer has a problem"
+        solved = intern(replace(gradient.problem, output_format=to, accumulate=name in added))
+        read = [pair for pair in zip(numbers, solved.operand_orders, strict=True) if pair[0] not in known]
+        known.update(numbers)
+        asked.append(Asked(place, solved, numbers, tuple(read)))
     return tuple(asked)

@@ -39,7 +39,9 @@ class _FilterFormat(TypedDict, total=False):
     filter_format: str
 
 
-class _Options(TypedDict, total=False):
+class OutputOptions(TypedDict, total=False):
+    """The options of all calls: the type and the memory of the result, and the threads."""
+
     dtype: DType | None
     out: Array | None
     accumulate: bool
@@ -56,6 +58,10 @@ class ActivationKeywords(TypedDict, total=False):
     activation: str | None
 
 
+class CallOptions(OutputOptions, _MaxError, ActivationKeywords, total=False):
+    """The options of a call of an operator."""
+
+
 class OutputPaddingKeywords(TypedDict, total=False):
     """The elements that are added at the end of a transposed layer's result."""
 
@@ -66,7 +72,7 @@ class AttributeKeywords(_Strides, _Pads, _Groups, _WeightsFormat, total=False):
     """The attributes of a layer."""
 
 
-class GradientKeywords(AttributeKeywords, _Options, _MaxError, total=False):
+class GradientKeywords(AttributeKeywords, OutputOptions, _MaxError, total=False):
     """The keywords of a layer's gradient."""
 
 
@@ -82,11 +88,11 @@ class TransposedForwardKeywords(ForwardKeywords, OutputPaddingKeywords, total=Fa
     """The keywords of a transposed convolution."""
 
 
-class OlderGradientKeywords(_Strides, _OlderPads, _Groups, _WeightsFormat, _Options, _MaxError, total=False):
+class OlderGradientKeywords(_Strides, _OlderPads, _Groups, _WeightsFormat, OutputOptions, _MaxError, total=False):
     """The keywords of a gradient under an older name."""
 
 
-class OlderFilterGradientKeywords(_Strides, _OlderPads, _Groups, _FilterFormat, _Options, _MaxError, total=False):
+class OlderFilterGradientKeywords(_Strides, _OlderPads, _Groups, _FilterFormat, OutputOptions, _MaxError, total=False):
     """The keywords of a gradient under an older name, in whose document the weights are a filter."""
 
 
@@ -98,7 +104,7 @@ class _DataFormat(TypedDict, total=False):
     data_format: str
 
 
-class BiasGradientKeywords(_DataFormat, _Options, total=False):
+class BiasGradientKeywords(_DataFormat, OutputOptions, total=False):
     """The keywords of a bias gradient."""
 
 
@@ -127,5 +133,5 @@ class SampleNormsKeywords(_EitherAttributes, _Threads, _Transposed, total=False)
     """The keywords of norms per sample, of a layer that is transposed or not."""
 
 
-class SampleSumsKeywords(_EitherAttributes, _Options, _Transposed, total=False):
+class SampleSumsKeywords(_EitherAttributes, OutputOptions, _Transposed, total=False):
     """The keywords of sums over samples, of a layer that is transposed or not."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import finalize
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import arrays
+from convgrad.array_types import Array
 from convgrad.arrays import libraries
 from convgrad.arrays.libraries import dlpack
 from convgrad.arrays.libraries.cuda_interface import read
@@ -32,9 +32,9 @@ from convgrad.spec.rules import refuse
 if TYPE_CHECKING:
     from convgrad.engines.cuda.engine import DeviceCall
 
-Array = NDArray[Any]
 
 REMEMBERED = 256  # cached calls
+INTERFACE = "__cuda_array_interface__"
 
 
 @deferred
@@ -61,7 +61,7 @@ def _are_aligned() -> Callable[[Problem, Iterable[int]], bool]:
     return are_aligned
 
 
-class Seen(NamedTuple):
+class GpuArray(NamedTuple):
     """An array on a GPU: the NumPy array for the checks, and the stream that the library names, if any."""
 
     array: Array
@@ -72,8 +72,8 @@ class Seen(NamedTuple):
 class GpuOperands(NamedTuple):
     """The operands of a call whose arrays are on a GPU. ``operands`` has NumPy arrays in their places."""
 
-    operands: tuple[Any, ...]
-    seen: tuple[Seen, ...]
+    operands: tuple[object, ...]
+    gpu_arrays: tuple[GpuArray, ...]
 
     def execute(self, problem: Problem, operands: tuple[Array, ...], taken: Mapping[str, Array], out: object) -> None:
         """Add the work of a checked call to a stream. ``operands`` are the canonical views of ``taken``."""
@@ -82,10 +82,10 @@ class GpuOperands(NamedTuple):
             refuse(
                 "D1", operator, f"out must be an array on the GPU of {first}; got no out. Use out= or convgrad.torch"
             )
-        seen = _seen(out, operator, "out")
-        result: object = out if seen is None else seen.array
+        gpu_out = _gpu_array(out, operator, "out")
+        result: object = out if gpu_out is None else gpu_out.array
         result = arrays.check_out(result, problem.output_shape, problem.output_format, taken, operator)
-        if seen is None:  # D1
+        if gpu_out is None:  # D1
             refuse("D1", operator, f"out must be on the GPU of {first}; got a {type(out).__name__} in CPU memory")
         if not result.size:
             return
@@ -93,30 +93,32 @@ class GpuOperands(NamedTuple):
         for name, array in taken.items():
             if array.size and (its := driver.number_of(address_of(array))) != number:  # D1
                 refuse("D1", operator, f"{name} must be on the GPU of out, which is GPU {number}; got GPU {its}")
-        streams = dict.fromkeys(one.stream for one in (seen, *self.seen) if one.stream is not None)
+        streams = dict.fromkeys(
+            gpu_array.stream for gpu_array in (gpu_out, *self.gpu_arrays) if gpu_array.stream is not None
+        )
         _add(problem, operands, result, number, [*streams] or [driver.LEGACY_STREAM])
 
 
-def given(operator: str, operands: tuple[object, ...]) -> GpuOperands | None:
+def gpu_operands(operator: str, operands: tuple[object, ...]) -> GpuOperands | None:
     """Return the operands of a call whose first operand is on a GPU; None for other calls."""
     if not operands or _interface(operands[0], to_write=False) is None:
         return None
     op = find(operator, shape_second=len(operands) > 1 and arrays.is_shape(operands[1]))
-    replaced, found = [*operands], list[Seen]()
+    replaced, gpu_arrays = [*operands], list[GpuArray]()
     for place, (port, value) in enumerate(zip(op.operands, operands, strict=False)):
         if value is None or port.is_shape:
             continue
-        seen = _seen(value, op.name, port.name)
-        if seen is None:
+        gpu_array = _gpu_array(value, op.name, port.name)
+        if gpu_array is None:
             arrays.take(value, op.name, port.name)  # raises a more specific error for some values
             sentence = f"{port.name} must be on the GPU of {op.operands[0].name}; got a {type(value).__name__}"
             refuse("D1", op.name, f"{sentence} in CPU memory")  # D1
-        replaced[place] = seen.array
-        found.append(seen)
-    return GpuOperands(tuple(replaced), tuple(found))
+        replaced[place] = gpu_array.array
+        gpu_arrays.append(gpu_array)
+    return GpuOperands(tuple(replaced), tuple(gpu_arrays))
 
 
-def _interface(value: Any, to_write: bool) -> tuple[object, object] | None:
+def _interface(value: object, to_write: bool) -> tuple[object, object] | None:
     """Return the description of an array on a GPU, and its owner; None for arrays that the checks must refuse."""
     if type(value) is np.ndarray:
         return None
@@ -129,20 +131,20 @@ def _interface(value: Any, to_write: bool) -> tuple[object, object] | None:
         if getattr(value, "is_cpu", False):  # PyTorch describes no tensor on the CPU, slowly
             return None
         owner = value if library is None else dlpack.resolved(library.detached(library.loaded, value))
-        described = owner.__cuda_array_interface__
+        described = getattr(owner, INTERFACE)
         return None if described is None else (described, owner)
     except Exception:  # a library may raise any exception for an array that it cannot describe
         return None
 
 
-def _seen(value: object, operator: str, name: str) -> Seen | None:
+def _gpu_array(value: object, operator: str, name: str) -> GpuArray | None:
     """Return an array on a GPU as the checks see it; None for other values."""
-    found = _interface(value, to_write=name == "out")
-    if found is None:
+    interface = _interface(value, to_write=name == "out")
+    if interface is None:
         return None
-    described, owner = found
+    described, owner = interface
     array, stream = read(described, operator, name)
-    return Seen(array, stream, owner)
+    return GpuArray(array, stream, owner)
 
 
 class _Kernels:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import arrays, engines
+from convgrad.array_types import Array
 from convgrad.arrays import libraries
 from convgrad.formats import F32, F64
 from convgrad.functional.call import check_options, prepare
@@ -24,8 +23,6 @@ from convgrad.spec.operators import OPERATORS, find
 from convgrad.spec.pieces import Nodes, combine, leaf_images, nodes_of
 from convgrad.spec.problem import REMEMBERED, Problem, canonical_shape, intern, of_images
 from convgrad.spec.rules import refuse
-
-Array = NDArray[Any]
 
 SUMMED = ("weights", "bias")  # the tensors whose gradients are sums over the batch
 
@@ -55,7 +52,7 @@ class Partials:
     first: int
     images: int
     sums: tuple[Array, ...]
-    sample: Any
+    sample: object
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -106,7 +103,7 @@ class Partials:
             must = f"{whose} must be {len(nodes)} of f32 {shape_words(self.shape)}"
             refuse("P4", self.operator, f"{must}; got {got}")
         dense = [np.ascontiguousarray(arrays.native(array, F32)) for array, _ in taken]
-        return [(one, (array,)) for one, array in zip(nodes, dense, strict=True)]
+        return [(node, (array,)) for node, array in zip(nodes, dense, strict=True)]
 
     def __add__(self, other: object) -> Partials:
         """Return the sums of two neighbouring parts. Any grouping of additions gives the same bits."""
@@ -117,8 +114,8 @@ class Partials:
             return self if self.images else other
         left, right = (self, other) if self.first <= other.first else (other, self)
         check_neighbours(left, right)
-        made = combine([*left.known(), *right.known()], add)
-        return replace(left, images=left.images + right.images, sums=tuple(added(one) for _, one in made))
+        combined = combine([*left.known(), *right.known()], add)
+        return replace(left, images=left.images + right.images, sums=tuple(added(terms) for _, terms in combined))
 
     def __str__(self) -> str:
         which = f"images {self.first} to before {self.end}, leaves of {self.leaf_images}"
@@ -183,7 +180,7 @@ def partials_of(
     operands: Sequence[Array],
     first: int,
     threads: int | None = None,
-    sample: Any = None,
+    sample: object = None,
     before: Partials | None = None,
 ) -> Partials:
     """Return the unfinished sums of a problem whose images are a part of a batch, from image ``first`` on.
@@ -192,21 +189,21 @@ def partials_of(
     sums. If the part ``before`` is given, return the sums of both parts. The new sums are added to copies of the sums
     of ``before``, which needs fewer arrays than adding two Partials.
     """
-    images, each = problem.geometry.batch, leaf_images(problem.geometry)
-    here = as_partials(problem, first, images, (), sample)
+    images, per_leaf = problem.geometry.batch, leaf_images(problem.geometry)
+    grown_part = as_partials(problem, first, images, (), sample)
     if before is not None and before.images:
-        check_one_problem(before, here)
-        check_neighbours(before, here)
-        here = replace(before, images=before.images + images)
+        check_one_problem(before, grown_part)
+        check_neighbours(before, grown_part)
+        grown_part = replace(before, images=before.images + images)
 
     def computed(leaves: range) -> Computed:
-        some = slice(leaves.start * each - first, min(leaves.stop * each - first, images))
-        part, given = of_images(problem, some.stop - some.start), [operand[some] for operand in operands]
-        return lambda total: sum_of(part, given, threads, total)
+        begin, end = leaves.start * per_leaf - first, min(leaves.stop * per_leaf - first, images)
+        part, part_operands = of_images(problem, end - begin), [operand[begin:end] for operand in operands]
+        return lambda total: sum_of(part, part_operands, threads, total)
 
-    nodes = nodes_of(first // each, -(-(first + images) // each))
+    nodes = nodes_of(first // per_leaf, -(-(first + images) // per_leaf))
     known = before.known() if before is not None else []
-    return replace(here, sums=grown(known, ((one, computed(one.leaves)) for one in nodes)))
+    return replace(grown_part, sums=grown(known, ((node, computed(node.leaves)) for node in nodes)))
 
 
 def sum_of(
@@ -224,7 +221,7 @@ def _unrounded(problem: Problem, accumulate: bool) -> Problem:
     return intern(replace(problem, output_format=F32, accumulate=accumulate))
 
 
-def as_partials(problem: Problem, first: int, images: int, sums: tuple[Array, ...], sample: Any = None) -> Partials:
+def as_partials(problem: Problem, first: int, images: int, sums: tuple[Array, ...], sample: object = None) -> Partials:
     """Return the Partials with these sums over images of a problem's batch."""
     return Partials(
         problem.operator,
@@ -254,25 +251,28 @@ def why_no_order(problem: Problem) -> str:
 
 def _checked_first(problem: Problem, first: object) -> int:
     """Return ``first`` as an int if a part may begin at this image; else raise by rule P3."""
-    number, each = as_integer(first), leaf_images(problem.geometry)
-    if number is None or number < 0 or number % each:  # P3
-        must = f"first, the first image of the piece, must be a multiple of {each}, the images of a leaf"
-        refuse("P3", problem.operator, f"{must}; got {first!r:.200}{near(number, each)}")
+    number, per_leaf = as_integer(first), leaf_images(problem.geometry)
+    if number is None or number < 0 or number % per_leaf:  # P3
+        must = f"first, the first image of the piece, must be a multiple of {per_leaf}, the images of a leaf"
+        refuse("P3", problem.operator, f"{must}; got {first!r:.200}{near(number, per_leaf)}")
     return number
 
 
-def near(image: int | None, each: int) -> str:
+def near(image: int | None, per_leaf: int) -> str:
     """Return a hint that names the nearest images before and after ``image`` at which a part may begin."""
-    return "" if image is None or image < 0 else f". Use {image // each * each} or {(image // each + 1) * each}"
+    if image is None or image < 0:
+        return ""
+    leaf = image // per_leaf
+    return f". Use {leaf * per_leaf} or {(leaf + 1) * per_leaf}"
 
 
-def check_one_problem(one: Partials, other: Partials) -> None:
+def check_one_problem(part: Partials, other: Partials) -> None:
     """Check, by rule P4, that two parts have the same problem except for their images."""
-    ours, theirs = one.problem, other.problem
+    ours, theirs = part.problem, other.problem
     if ours != theirs:  # P4
         name = next(name for name, value in ours.items() if theirs.get(name) != value)
         must = "parts must be of one problem, except for their numbers of images"
-        refuse("P4", one.operator, f"{must}; got {name} {ours[name]} and {theirs[name]}")
+        refuse("P4", part.operator, f"{must}; got {name} {ours[name]} and {theirs[name]}")
 
 
 def check_neighbours(left: Partials, right: Partials) -> None:

@@ -6,15 +6,15 @@ import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from convgrad import arrays, engines
 from convgrad.arrays.libraries import like
 from convgrad.formats import Format
 from convgrad.functional.call import REMEMBERED, check_options, prepare, solve
-from convgrad.functional.types import Array
+from convgrad.functional.types import Array, MaybeArray
 from convgrad.parameters import described
 from convgrad.spec.activation import inactive
 from convgrad.spec.check import as_integer, as_items
@@ -24,7 +24,7 @@ from convgrad.spec.problem import Problem, intern
 from convgrad.spec.rules import refuse
 from convgrad.words import shown
 
-Found = tuple[Any, ...]  # one per input: an array of the caller's library, or None
+InputGradients = tuple[MaybeArray, ...]  # one per input
 Needs = Collection[str | int]
 
 
@@ -60,11 +60,11 @@ class Pullback:
     threads: int | None
     max_error: float | None
     hand: Callable[[Array], object]
-    inactive: Any = None
+    inactive: NDArray[np.bool_] | None = None
     gated_outputs: frozenset[int] = frozenset()
     gated: frozenset[int] = frozenset()
 
-    def __call__(self, v: object, needs: Needs | None = None) -> Found:
+    def __call__(self, v: object, needs: Needs | None = None) -> InputGradients:
         """Return the gradients of <v, result> by each input as a tuple, in the input's shape, layout and type.
 
         The gradient is None if the input is a shape, is None, is not in ``needs``, or does not affect the result. A
@@ -80,9 +80,10 @@ class Pullback:
             InvalidDataTypeError: v does not have the type of the result.
             InvalidAttributeError: ``needs`` contains an unknown name or number.
         """
-        return tuple(None if one is None else self.hand(one) for one in self._pulled(self._taken(v), needs)[0])
+        pulled, _ = self._pulled(self._taken(v), needs)
+        return tuple(None if gradient is None else self.hand(gradient) for gradient in pulled)
 
-    def vjp(self, v: object, needs: Needs | None = None) -> tuple[Found, Pullback]:
+    def vjp(self, v: object, needs: Needs | None = None) -> tuple[InputGradients, Pullback]:
         """Return the gradients and their pullback, which differentiates them by all inputs and v.
 
         The returned pullback takes the cotangents of the gradients as one tuple.
@@ -92,9 +93,9 @@ class Pullback:
             needs: The inputs by name or number; None selects all. Default: None.
         """
         cotangents = self._taken(v)
-        found, formula = self._pulled(cotangents, needs)
+        pulled, formula = self._pulled(cotangents, needs)
         names = (*self.names, "v") if self.single else self.names
-        shapes = tuple(None if one is None else one.shape for one in found)
+        shapes = tuple(None if gradient is None else gradient.shape for gradient in pulled)
         variables = (*self.variables, *cotangents)
         gated = self.gated | {len(self.variables) + output for output in self.gated_outputs}
         again = replace(
@@ -107,7 +108,7 @@ class Pullback:
             gated_outputs=self.gated,
             gated=gated,
         )
-        return tuple(None if one is None else self.hand(one) for one in found), again
+        return tuple(None if gradient is None else self.hand(gradient) for gradient in pulled), again
 
     def _taken(self, v: object) -> tuple[Array | None, ...]:
         """Return the cotangents as arrays with the shapes and type of the outputs; raise an error if they differ."""
@@ -118,7 +119,9 @@ class Pullback:
             refuse(
                 "O2", self.operator, f"v must be a tuple of the cotangents of {len(self.shapes)} gradients; got {got}"
             )
-        return tuple(None if one is None else self._fitting(f"v[{at}]", at, one) for at, one in enumerate(v))
+        return tuple(
+            None if cotangent is None else self._fitting(f"v[{at}]", at, cotangent) for at, cotangent in enumerate(v)
+        )
 
     def _fitting(self, name: str, output: int, value: object) -> Array:
         array, fmt = arrays.take(value, self.operator, name)
@@ -128,20 +131,22 @@ class Pullback:
             refuse("D7", self.operator, f"{name} must {must}; got {array.shape}")
         if fmt is not self.format:  # T6
             refuse("T6", self.operator, f"{name} must be of {self.format}, its result's type; got {fmt}")
-        return np.where(self.inactive, array.dtype.type(0), array) if output in self.gated_outputs else array
+        if self.inactive is None or output not in self.gated_outputs:
+            return array
+        return np.where(self.inactive, array.dtype.type(0), array)
 
     def _pulled(self, cotangents: Sequence[Array | None], needs: Needs | None) -> tuple[list[Array | None], Formula]:
         """Return the requested gradients and the formula of each gradient."""
         wanted = self._numbers(needs)
         every = gradients(self.formula, len(self.variables))
         variables = (*self.variables, *cotangents)
-        absent = {number for number, one in enumerate(variables) if one is None}
-        formula = tuple([_there(terms, absent) if n in wanted else () for n, terms in enumerate(every)])
-        found = [_sum(terms, variables, self.threads, self.max_error) for terms in formula]
-        for one in (found[number] for number in self.gated):
-            if one is not None:
-                one[self.inactive] = 0
-        return found, formula
+        absent = {number for number, variable in enumerate(variables) if variable is None}
+        formula = tuple([_present(terms, absent) if n in wanted else () for n, terms in enumerate(every)])
+        pulled = [_sum(terms, variables, self.threads, self.max_error) for terms in formula]
+        for gradient in (pulled[number] for number in self.gated):
+            if gradient is not None:
+                gradient[self.inactive] = 0
+        return pulled, formula
 
     def _numbers(self, needs: Needs | None) -> Collection[int]:
         every = range(len(self.variables))
@@ -152,25 +157,26 @@ class Pullback:
             is_one = needs in self.names if isinstance(needs, str) else as_integer(needs) in every
             hint = f". Use ({shown(needs)},)" if is_one else ""
             refuse("O3", self.operator, f"needs must be a tuple of {self._known()}; got {shown(needs)}{hint}")
-        found = set[int]()
-        for one in held:
-            named = self.names.index(one) if isinstance(one, str) and one in self.names else as_integer(one)
-            if named is None or named not in every:  # O3
-                refuse("O3", self.operator, f"needs must hold {self._known()}; got {shown(one)}")
-            found.add(named)
-        return found
+        numbers = set[int]()
+        for selector in held:
+            is_name = isinstance(selector, str) and selector in self.names
+            number = self.names.index(selector) if is_name else as_integer(selector)
+            if number is None or number not in every:  # O3
+                refuse("O3", self.operator, f"needs must hold {self._known()}; got {shown(selector)}")
+            numbers.add(number)
+        return numbers
 
     def _known(self) -> str:
         return f"names or numbers of {', '.join(self.names)}"
 
 
-def _there(terms: tuple[Term, ...], absent: set[int]) -> tuple[Term, ...]:
+def _present(terms: tuple[Term, ...], absent: set[int]) -> tuple[Term, ...]:
     """Return the terms without an absent variable. Terms with an absent variable are 0."""
     return tuple([term for term in terms if absent.isdisjoint(term.variables)]) if absent else terms
 
 
 def _sum(
-    terms: tuple[Term, ...], variables: Sequence[Any], threads: int | None, max_error: float | None
+    terms: tuple[Term, ...], variables: Sequence[MaybeArray], threads: int | None, max_error: float | None
 ) -> Array | None:
     """Return the sum of terms as a new array, or None without terms. Each term is added with one rounding."""
     result: Array | None = None
@@ -181,9 +187,9 @@ def _sum(
             result = arrays.aligned(handed.shape, handed.dtype.newbyteorder("="))
             result[...] = handed
             continue
-        given = [_zeros(problem) if isinstance(number, str) else variables[number] for number in numbers]
+        operands = [_zeros(problem) if isinstance(number, str) else variables[number] for number in numbers]
         solved = engines.within(problem if result is None else _adding(problem), max_error)
-        result = solve(solved, given, result, threads, aligned=True)
+        result = solve(solved, operands, result, threads, aligned=True)
     return result
 
 
@@ -206,7 +212,7 @@ def vjp(
     max_error: float | None = None,
     activation: str | None = None,
     **attributes: object,
-) -> tuple[Any, Pullback]:
+) -> tuple[Array, Pullback]:
     """Return an operator's result and its pullback. ``pullback(v)`` returns the gradient of <v, result> by each input.
 
     The operator is a current or older one, as in :func:`run`. An attribute may also be one int for all axes, and you

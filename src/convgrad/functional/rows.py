@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from numpy.typing import NDArray
-
+from convgrad.array_types import Array
 from convgrad.functional.partials import Partials, as_partials, sum_of
 from convgrad.functional.sums import Computed, Sum, add, added, grown
 from convgrad.spec.image_cuts import blocks_of, nodes_with_ranges
@@ -19,8 +17,6 @@ from convgrad.spec.layouts import axis_order
 from convgrad.spec.pieces import Nodes, combine, nodes_of, total
 from convgrad.spec.problem import Problem, of_images
 from convgrad.spec.subproblems import Ranges, Region, SubProblem, positions, subproblem_of, whole
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,7 +39,7 @@ class Rows:
         """Return the sums in the order of the image's tree, each with the tree's nodes that it contains."""
         blocks = blocks_of(positions(self.problem), self.rows)
         nodes = nodes_of(blocks.start, blocks.stop)
-        return [(one, (array,)) for one, array in zip(nodes, self.sums, strict=True)]
+        return [(node, (array,)) for node, array in zip(nodes, self.sums, strict=True)]
 
     def check_next(self, right: Rows) -> None:
         """Raise ValueError unless ``right`` are the next rows of the same image."""
@@ -55,8 +51,9 @@ class Rows:
     def __add__(self, right: Rows) -> Rows:
         """Return the sums of these rows and the next rows, ``right``."""
         self.check_next(right)
-        made = combine([*self.known(), *right.known()], add)
-        return replace(self, rows=range(self.rows.start, right.rows.stop), sums=tuple(added(one) for _, one in made))
+        combined = combine([*self.known(), *right.known()], add)
+        rows = range(self.rows.start, right.rows.stop)
+        return replace(self, rows=rows, sums=tuple(added(terms) for _, terms in combined))
 
     @property
     def is_whole(self) -> bool:
@@ -79,13 +76,13 @@ class Rows:
 def rows_of(
     subproblem: SubProblem,
     whole_problem: Problem,
-    given: Sequence[Array],
+    regions: Sequence[Array],
     threads: int | None = None,
     before: Rows | None = None,
 ) -> Rows:
     """Return the sums of a sub-problem that consists of whole rows of one image.
 
-    ``whole_problem`` contains the sub-problem, and ``given`` are the regions that the sub-problem reads, in the
+    ``whole_problem`` contains the sub-problem, and ``regions`` are the regions that the sub-problem reads, in the
     caller's memory format. If ``before`` is given, return the sums of its rows and of the new rows. The new sums are
     added to copies of the sums of ``before``, which needs fewer arrays than adding two Rows.
 
@@ -97,16 +94,16 @@ def rows_of(
         raise ValueError(
             f"rows must be whole rows of one image; got images {subproblem.images} and ranges {subproblem.ranges}"
         )
-    here = Rows(of_images(whole_problem, 1), subproblem.images.start, rows, ())
+    grown_rows = Rows(of_images(whole_problem, 1), subproblem.images.start, rows, ())
     if before is not None:
-        before.check_next(here)
+        before.check_next(grown_rows)
 
     def computed(ranges: Ranges) -> Computed:
         part = subproblem_of(whole_problem, subproblem.images, ranges)
         views = [
             array[_within(region, outer)].transpose(axis_order(layout, array.ndim))
             for array, region, outer, layout in zip(
-                given, part.reads, subproblem.reads, whole_problem.layouts, strict=False
+                regions, part.reads, subproblem.reads, whole_problem.layouts, strict=False
             )
         ]
         return lambda total: sum_of(part.problem, views, threads, total)
@@ -114,13 +111,13 @@ def rows_of(
     more = ((nodes, computed(ranges)) for nodes, ranges in nodes_with_ranges(extents, blocks_of(extents, rows)))
     known = [] if before is None else before.known()
     first = rows if before is None else before.rows
-    return replace(here, rows=range(first.start, rows.stop), sums=grown(known, more))
+    return replace(grown_rows, rows=range(first.start, rows.stop), sums=grown(known, more))
 
 
 def _within(region: Region, outer: Region) -> Region:
     """Return a region of an array relative to the ``outer`` region of the same array."""
     return tuple(
-        slice(one.start - from_.start, one.stop - from_.start) for one, from_ in zip(region, outer, strict=True)
+        slice(inner.start - from_.start, inner.stop - from_.start) for inner, from_ in zip(region, outer, strict=True)
     )
 
 

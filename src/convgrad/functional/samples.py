@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,7 +29,7 @@ def of_either(compute: Callable[..., Array]) -> Callable[..., Array]:
     """
 
     def computed(
-        _: str, operands: tuple[object, ...], attributes: dict[str, object], *, transposed: object, **options: Any
+        _: str, operands: tuple[object, ...], attributes: dict[str, object], *, transposed: object, **options: object
     ) -> Array:
         output_padding = attributes.pop("output_padding")
         if not isinstance(transposed, bool | np.bool_):  # A2

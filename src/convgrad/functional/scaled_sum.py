@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import reduce
 from math import prod
 from operator import add
+from typing import Unpack
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from convgrad.engines.numpy import store_sums
 from convgrad.engines.settings import count
 from convgrad.functional.call import canonical, check_options, handed_over, prepare, room
 from convgrad.functional.join import join
+from convgrad.functional.keywords import OutputOptions
 from convgrad.functional.partials import partials
 from convgrad.functional.types import Array
 from convgrad.spec import samples
@@ -37,45 +39,45 @@ def _scales(operator: str, scale: object, problem: Problem) -> Array:
 
 def _add(problem: Problem, scaled: Sequence[Array], out: Array, threads: int | None) -> None:
     """Compute the weighted sum of some images into ``out``, or add it to ``out`` if the problem accumulates."""
-    one = of_images(problem, len(scaled[0]))
-    views = canonical(one, dict(zip(one.operands, scaled, strict=True)))
-    engines.execute(one, views, out.view(np.ndarray).transpose(one.output_order), threads)
+    part = of_images(problem, len(scaled[0]))
+    views = canonical(part, dict(zip(part.operands, scaled, strict=True)))
+    engines.execute(part, views, out.view(np.ndarray).transpose(part.output_order), threads)
 
 
-def _batches(problem: Problem, given: Sequence[Array]) -> list[slice]:
+def _batches(problem: Problem, operands: Sequence[Array]) -> list[slice]:
     """Return slices of images that are scaled together: the largest 16**k leaves (k >= 1) that BATCH_BYTES allow."""
     batch, images = problem.geometry.batch, FAN_IN * leaf_images(problem.geometry)
-    image_bytes = sum(prod(array.shape[1:]) for array in given) * problem.operand_format.dtype.itemsize
+    image_bytes = sum(prod(array.shape[1:]) for array in operands) * problem.operand_format.dtype.itemsize
     while images < batch and images * FAN_IN * image_bytes <= BATCH_BYTES:
         images *= FAN_IN
     return [slice(first, min(first + images, batch)) for first in range(0, max(1, batch), images)]
 
 
 def _scaled(
-    problem: Problem, given: Sequence[Array], factors: Array, batches: Sequence[slice], threads: int | None
+    problem: Problem, operands: Sequence[Array], factors: Array, batches: Sequence[slice], threads: int | None
 ) -> Iterator[tuple[int, list[Array]]]:
     """Yield the first image and the operands of each slice, in the accumulator's format, with one operand scaled.
 
     The arrays are overwritten in the next step, because all slices use the same memory.
     """
     engine, longest, number = engines.choose(problem).computes, batches[0].stop, samples.scaled_operand(problem)
-    scales = [factors if one == number else np.ones(longest, factors.dtype) for one in range(len(given))]
+    scales = [factors if index == number else np.ones(longest, factors.dtype) for index in range(len(operands))]
     rooms = [
         arrays.empty((longest, *array.shape[1:]), factors.dtype)
-        if one is factors or array.dtype != factors.dtype
+        if scale is factors or array.dtype != factors.dtype
         else None
-        for array, one in zip(given, scales, strict=True)
+        for array, scale in zip(operands, scales, strict=True)
     ]
-    for here in batches:
-        some = []
-        for array, scale, memory in zip(given, scales, rooms, strict=True):
+    for images in batches:
+        scaled = []
+        for array, scale, memory in zip(operands, scales, rooms, strict=True):
             if memory is None:
-                some.append(array[here])
+                scaled.append(array[images])
                 continue
-            factor = scale[here] if scale is factors else scale
-            some.append(memory[: here.stop - here.start])
-            engine.scale(np.ascontiguousarray(array[here]), factor, some[-1], count(threads))
-        yield here.start, some
+            factor = scale[images] if scale is factors else scale
+            scaled.append(memory[: images.stop - images.start])
+            engine.scale(np.ascontiguousarray(array[images]), factor, scaled[-1], count(threads))
+        yield images.start, scaled
 
 
 def weighted_sum(
@@ -83,29 +85,30 @@ def weighted_sum(
     operands: tuple[object, ...],
     attributes: Mapping[str, object],
     scale: object,
-    dtype: object,
-    out: Array | None,
-    accumulate: bool,
-    threads: int | None,
+    **options: Unpack[OutputOptions],
 ) -> Array:
     """Return the sum over n of scale[n] times the gradient of sample n."""
+    out, accumulate, threads = options["out"], options["accumulate"], options["threads"]
     check_options(operator, out, accumulate, threads)
-    prepared = prepare(operator, operands, attributes, dtype, accumulate, lenient=True)
+    prepared = prepare(operator, operands, attributes, options["dtype"], accumulate, lenient=True)
     factors = _scales(operator, scale, prepared.problem)
     result = room(prepared.problem, out, prepared.taken, aligned=True)
-    problem, given = samples.weighted(prepared.problem), tuple(prepared.taken.values())
-    batches = _batches(problem, given)
-    scaled = _scaled(problem, given, factors, batches, threads)
+    problem, taken = samples.weighted(prepared.problem), tuple(prepared.taken.values())
+    batches = _batches(problem, taken)
+    scaled = _scaled(problem, taken, factors, batches, threads)
     if len(batches) == 1:
         _add(problem, next(scaled)[1], result, threads)
     elif not engines.choose(problem).has_order:  # no specified order: add the sums of the slices one after another
         fmt = problem.operand_format
-        total, one = np.zeros(result.shape, fmt.dtype), replace(problem, output_format=fmt, accumulate=True)
-        for _, some in scaled:
-            _add(one, some, total, threads)
+        total, adding = np.zeros(result.shape, fmt.dtype), replace(problem, output_format=fmt, accumulate=True)
+        for _, part_operands in scaled:
+            _add(adding, part_operands, total, threads)
         store_sums(total, result, problem, None)
     else:
-        shape = operands[len(given) :]
-        parts = (partials(operator, *some, *shape, first=n, threads=threads, **attributes) for n, some in scaled)
+        shape = operands[len(taken) :]
+        parts = (
+            partials(operator, *part_operands, *shape, first=n, threads=threads, **attributes)
+            for n, part_operands in scaled
+        )
         join([reduce(add, parts)], dtype=result.dtype, out=result, accumulate=accumulate)
     return handed_over(result, operands[0], out)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import arrays, engines
+from convgrad.array_types import Array
 from convgrad.formats import F32, Format
 from convgrad.spec.pieces import Nodes, put
-
-Array = NDArray[Any]
 
 Sum = tuple[Array, ...]  # dense f32 arrays that are still to be added, from the first to the last
 
 
-def add(one: Sum, other: Sum) -> Sum:
-    """Return the sum of two sums as a list of arrays: those of ``one``, then ``other`` as one array."""
-    return (*one, added(other))
+def add(terms: Sum, other: Sum) -> Sum:
+    """Return the sum of two sums as a list of arrays: those of ``terms``, then ``other`` as one array."""
+    return (*terms, added(other))
 
 
 def added(terms: Sum) -> Array:
@@ -40,21 +37,21 @@ def grown(before: Iterable[tuple[Nodes, Sum]], more: Iterable[tuple[Nodes, Compu
 
     A new sum is added to the unfinished sum of its parent node. The arrays of ``before`` are copied and not changed.
     """
-    made = [(nodes, (added(terms), False)) for nodes, terms in before]
+    pending = [(nodes, (added(terms), False)) for nodes, terms in before]
     for nodes, computed in more:
-        begun = made[-1][0].and_next(nodes) if made else None
-        array = computed(_ours(*made.pop()[1]) if begun else None)
-        put(made, begun or nodes, (array, True), _onto)
+        parent = pending[-1][0].and_next(nodes) if pending else None
+        array = computed(_ours(*pending.pop()[1]) if parent else None)
+        put(pending, parent or nodes, (array, True), _onto)
         del array  # free the array if it was added to its parent's array
-    return tuple(array for _, (array, _) in made)
+    return tuple(array for _, (array, _) in pending)
 
 
 def _ours(array: Array, ours: bool) -> Array:
     return array if ours else array.copy()
 
 
-def _onto(one: Ours, other: Ours) -> Ours:
-    (total, ours), (term, _) = one, other
+def _onto(parent: Ours, child: Ours) -> Ours:
+    (total, ours), (term, _) = parent, child
     out = total if ours else arrays.empty(total.shape, F32.dtype)
     engines.add_up((total, term), out, F32, accumulate=False)
     return out, True

@@ -12,10 +12,10 @@ from convgrad import arrays
 from convgrad.arrays import libraries
 from convgrad.functional.call import check_options, prepare, room
 from convgrad.functional.declared import computed_by
-from convgrad.functional.keywords import BiasGradientKeywords, SampleSumsKeywords
+from convgrad.functional.keywords import BiasGradientKeywords, OutputOptions, SampleSumsKeywords
 from convgrad.functional.samples import OF_EITHER, OPERATORS, norms2, of_either
 from convgrad.functional.scaled_sum import weighted_sum
-from convgrad.functional.types import Array, DType, ShapeLike
+from convgrad.functional.types import Array, ShapeLike
 from convgrad.spec import samples
 from convgrad.spec.rules import refuse
 
@@ -26,18 +26,16 @@ def _clipped(
     attributes: dict[str, object],
     *,
     max_norm: float,
-    dtype: DType | None,
-    out: Array | None,
-    accumulate: bool,
-    threads: int | None,
+    **options: Unpack[OutputOptions],
 ) -> Array:
+    out, accumulate, threads = options["out"], options["accumulate"], options["threads"]
     check_options(operator, out, accumulate, threads)
     largest = _norm(operator, max_norm)
-    prepared = prepare(operator, operands, attributes, dtype, accumulate, lenient=True)
+    prepared = prepare(operator, operands, attributes, options["dtype"], accumulate, lenient=True)
     if out is not None:
         room(prepared.problem, out, prepared.taken)  # check out before any work
     scale = clip_scales(norms2(operator, operands, attributes, threads), largest)
-    return weighted_sum(operator, operands, attributes, scale, dtype, out, accumulate, threads)
+    return weighted_sum(operator, operands, attributes, scale, **options)
 
 
 def _norm(operator: str, max_norm: object) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import TypedDict, Unpack
 
 import jax
 import numpy as np
@@ -16,7 +16,7 @@ from convgrad.errors import InvalidDataTypeError
 from convgrad.formats import F64, FORMATS
 from convgrad.functional.call import check_options, prepare
 from convgrad.functional.types import DType
-from convgrad.jax.primitive import How, Traced, solve
+from convgrad.jax.primitive import Options, Traced, solve
 from convgrad.spec.activation import activated
 from convgrad.spec.operators import find
 from convgrad.spec.rules import refuse
@@ -26,40 +26,51 @@ KEPT = frozenset(fmt.dtype for fmt in FORMATS.values() if fmt is not F64)
 _ANY = bytes(16)
 
 
+class JaxOptions(TypedDict, total=False):
+    """The options of a call of an operator on JAX's arrays."""
+
+    dtype: DType | None
+    threads: int | None
+    max_error: float | None
+    activation: str | None
+
+
 def call(
     operator: str,
     operands: tuple[object, ...],
     attributes: Mapping[str, object],
     *,
-    dtype: DType | None = None,
-    threads: int | None = None,
     lenient: bool = True,
-    max_error: float | None = None,
-    activation: str | None = None,
+    **options: Unpack[JaxOptions],
 ) -> Traced:
     """Return the result of an operator. Operands may be arrays of other libraries; their shapes must be integers."""
+    threads, activation = options.get("threads"), options.get("activation")
     check_options(operator, None, False, threads)
     op = find(operator, shape_second=len(operands) > 1 and is_shape(operands[1]))
     for port, value in zip(op.operands, operands, strict=False):
         if port.is_shape and isinstance(value, jax.core.Tracer):  # T3
             refuse("T3", op.name, f"{port.name} must be known while a function is traced; got a tracer. Use a tuple")
     for name, value in attributes.items():
-        each = value if isinstance(value, list | tuple) else [value]
-        if any(isinstance(one, jax.core.Tracer) for one in each):  # A2
+        numbers = value if isinstance(value, list | tuple) else [value]
+        if any(isinstance(number, jax.core.Tracer) for number in numbers):  # A2
             sentence = f"{name} must be known while a function is traced; got a tracer"
             refuse("A2", op.name, f"{sentence}. Use jit(..., static_argnames=({name!r},))")
     ports = [(port.is_shape, value) for port, value in zip(op.operands, operands, strict=False)]
-    given: list[Traced] = [value if shape or value is None else array(value) for shape, value in ports]
-    for port, value in zip(op.operands, given, strict=False):
+    jax_operands: list[Traced] = [value if shape or value is None else array(value) for shape, value in ports]
+    for port, value in zip(op.operands, jax_operands, strict=False):
         if not port.is_shape and value is not None:
             check_shape(op.name, port.name, value)
-    arrays = [value for (shape, _), value in zip(ports, given, strict=True) if not shape and value is not None]
-    alike = [value if shape or value is None else _alike(value) for (shape, _), value in zip(ports, given, strict=True)]
-    problem = prepare(operator, (*alike, *operands[len(ports) :]), attributes, named(dtype), lenient=lenient).problem
+    arrays = [value for (shape, _), value in zip(ports, jax_operands, strict=True) if not shape and value is not None]
+    alike = [
+        value if shape or value is None else _alike(value)
+        for (shape, _), value in zip(ports, jax_operands, strict=True)
+    ]
+    dtype = named(options.get("dtype"))
+    problem = prepare(operator, (*alike, *operands[len(ports) :]), attributes, dtype, lenient=lenient).problem
     activated(problem, activation)  # checks rule D13; the bits are the same if the activation follows the rounding
     if problem.note:
         warnings.warn(problem.note, UserWarning, stacklevel=3)
-    result = solve(problem, arrays, How(threads, accuracy(max_error, op.name)))
+    result = solve(problem, arrays, Options(threads, accuracy(options.get("max_error"), op.name)))
     return jax.numpy.where(result <= 0, result.dtype.type(0), result) if activation else result
 
 
@@ -70,7 +81,7 @@ def check_shape(operator: str, name: str, value: Traced) -> None:
         refuse("T3", operator, f"{name} must have a shape of integers while a function is traced; got ({shape})")
 
 
-def array(value: Any) -> Traced:
+def array(value: object) -> Traced:
     """Return an operand as a JAX array. NumPy arrays are returned unchanged if JAX would not change their type.
 
     A conversion would be slower, because JAX compiles a conversion for each shape.

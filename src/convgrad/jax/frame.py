@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import POINTER, Structure, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_void_p, sizeof
-from typing import Any
 
 MAJOR, MINOR = 0, 3  # the version of these structures; later minor versions may only append fields
 OLDEST = 1  # the minor version of an XLA that does not send it
@@ -88,7 +87,7 @@ class Buffers(Structure):
         ("extension", c_void_p),
         ("size", c_int64),
         ("types", c_void_p),
-        ("each", POINTER(POINTER(Buffer))),
+        ("pointers", POINTER(POINTER(Buffer))),
     ]
 
 
@@ -101,7 +100,7 @@ class FfiAttributes(Structure):
         ("size", c_int64),
         ("types", c_void_p),
         ("names", c_void_p),
-        ("each", POINTER(POINTER(Span))),
+        ("pointers", POINTER(POINTER(Span))),
     ]
 
 
@@ -123,7 +122,7 @@ class Frame(Structure):
 Handler = ctypes.CFUNCTYPE(c_void_p, POINTER(Frame))  # ctypes takes the GIL on the thread that calls the handler
 
 
-def is_version_query(frame: Any) -> bool:
+def is_version_query(frame: Frame) -> bool:
     """Return whether XLA asks for the handler's version; if so, write the version into the frame.
 
     XLA refuses handlers of versions that it does not support. All minor versions have the fields that are used here, so
@@ -140,7 +139,7 @@ def is_version_query(frame: Any) -> bool:
     return True
 
 
-def error(frame: Any, code: int, sentence: str) -> int | None:
+def error(frame: Frame, code: int, sentence: str) -> int | None:
     """Return the address of a new error. XLA raises the error and frees its memory."""
     arguments = ErrorArguments(sizeof(ErrorArguments), None, sentence.encode(), code)
     address: int | None = frame.api.contents.make_error(ctypes.byref(arguments))

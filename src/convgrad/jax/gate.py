@@ -10,10 +10,10 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from typing import Any
 
 from convgrad.engines.llvm import isas, jit
 from convgrad.jax.frame import CANCELLED, Api, ErrorArguments, Frame
+from convgrad.plan.machine import Isa
 
 LOOK_S = 0.0005  # seconds between two checks whether all threads have left the gate
 NOTHING = 1  # the initial value of the slot for the handler's answer; answers are addresses
@@ -24,7 +24,7 @@ Answers = ctypes.CFUNCTYPE(None, ctypes.POINTER(Frame), ctypes.POINTER(ctypes.c_
 class Gate:
     """Compiled code that calls a handler until the gate is shut; afterwards the code returns an error."""
 
-    def __init__(self, isa: Any, handler: Any) -> None:
+    def __init__(self, isa: Isa, handler: ctypes._CFunctionType) -> None:
         self.words = (ctypes.c_int64 * 2)()  # is the gate shut; number of threads in it
         self.error = ErrorArguments(ctypes.sizeof(ErrorArguments), None, _REFUSAL, CANCELLED)
         self.handler = handler
@@ -48,7 +48,7 @@ class Gate:
             time.sleep(LOOK_S)
 
 
-def gate(handler: Any) -> Gate | None:
+def gate(handler: ctypes._CFunctionType) -> Gate | None:
     """Return a gate for a handler; None if this system cannot run code that is generated at run time."""
     isa = isas.isa()
     return Gate(isa, handler) if isa else None

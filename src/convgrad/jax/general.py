@@ -57,8 +57,8 @@ def zeros_if_nothing_meets(lhs: Array, rhs: Array, of: Window, dtype: DTypeLike)
     """Return the result if it is empty or has only zeros, else None. Negative pads may remove all positions of lhs."""
     extents = of.result_extents(lhs, rhs)
     spans = [dilated(extent, gap) for extent, gap in zip(of.extents(lhs), of.lhs_dilation, strict=True)]
-    left = [span + min(0, low) + min(0, high) for span, (low, high) in zip(spans, of.pads, strict=True)]
-    if prod(lhs.shape) and prod(rhs.shape) and prod(extents) and all(each > 0 for each in left):
+    lengths = [span + min(0, low) + min(0, high) for span, (low, high) in zip(spans, of.pads, strict=True)]
+    if prod(lhs.shape) and prod(rhs.shape) and prod(extents) and all(length > 0 for length in lengths):
         return None
     canonical = (lhs.shape[of.lhs_spec[0]] // of.batches, rhs.shape[of.rhs_spec[0]], *extents)
     return zeros([canonical[of.out_spec.index(axis)] for axis in range(lhs.ndim)], dtype, lhs, rhs)
@@ -68,7 +68,7 @@ def _convolution(lhs: Array, rhs: Array, of: Window, dtype: DTypeLike) -> Array:
     """Return the result if lhs is not dilated. Negative pads remove positions of lhs first."""
     lhs = _padded(lhs, of.lhs_spec, [(min(0, low), min(0, high)) for low, high in of.pads])
     weights, weights_format = _laid(rhs, of.rhs_spec, WEIGHTS)
-    return _called("Convolution", lhs, weights, weights_format, of, of.strides, of.pads, dtype)
+    return _called("Convolution", lhs, weights, weights_format, of, dtype)
 
 
 def _transposed(lhs: Array, rhs: Array, of: Window, dtype: DTypeLike) -> Array:
@@ -76,30 +76,25 @@ def _transposed(lhs: Array, rhs: Array, of: Window, dtype: DTypeLike) -> Array:
 
     Its pads remove positions of the result. If they are negative, the result has zeros beyond all products.
     """
-    pads = [(reach - low, reach - high) for reach, (low, high) in zip(of.reach(rhs), of.pads, strict=True)]
+    pads = tuple((reach - low, reach - high) for reach, (low, high) in zip(of.reach(rhs), of.pads, strict=True))
     weights = _turned(rhs.transpose(of.rhs_spec), of.groups)
-    result = _called("ConvTranspose", lhs, weights, "IOX", of, of.lhs_dilation, pads, dtype)
+    layer = replace(of, strides=of.lhs_dilation, pads=pads)
+    result = _called("ConvTranspose", lhs, weights, "IOX", layer, dtype)
     return _padded(result, of.out_spec, [(max(0, -low), max(0, -high)) for low, high in pads])
 
 
-def _called(
-    operator: str,
-    lhs: Array,
-    weights: Array,
-    weights_format: str,
-    of: Window,
-    strides: tuple[int, ...],
-    pads: Pads,
-    dtype: DTypeLike,
-) -> Array:
-    """Return the result of an operator in the order of axes of ``of.out_spec``. Pads below 0 are left to the caller."""
+def _called(operator: str, lhs: Array, weights: Array, weights_format: str, of: Window, dtype: DTypeLike) -> Array:
+    """Return the result of an operator with the strides, dilations, groups and pads of ``of``.
+
+    Its axes are in the order of ``of.out_spec``. Pads below 0 are left to the caller.
+    """
     src, data_format = _laid(lhs, of.lhs_spec, DATA)
     attributes = {
-        "strides": list(strides),
+        "strides": list(of.strides),
         "dilations": list(of.rhs_dilation),
         "groups": of.groups,
-        "pads_begin": [max(0, low) for low, _ in pads],
-        "pads_end": [max(0, high) for _, high in pads],
+        "pads_begin": [max(0, low) for low, _ in of.pads],
+        "pads_end": [max(0, high) for _, high in of.pads],
         "data_format": data_format,
         "weights_format": weights_format,
     }

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-from typing import Any
 
 import jax
 
-from convgrad.jax.frame import CANCELLED, INTERNAL, Handler, error, is_version_query
+from convgrad.jax.frame import CANCELLED, INTERNAL, Frame, Handler, error, is_version_query
 from convgrad.jax.gate import Answers, gate
 from convgrad.jax.site import site
 
 TARGET = "convgrad"
 
 
-def answer(pointer: Any) -> int | None:
+def answer(pointer: ctypes._Pointer[Frame]) -> int | None:
     """Compute the problem of a frame, or answer its version query. Return the address of an error; None on success."""
     frame = pointer.contents
     try:
@@ -32,21 +31,22 @@ def answer(pointer: Any) -> int | None:
     return None
 
 
-def _compute(frame: Any) -> None:
-    text, operands, results = frame.attributes.each[0].contents, frame.operands, frame.results
-    what = site(ctypes.string_at(text.begin, text.size))
-    if (operands.size, results.size) != (len(what.problem.operands), 1):
+def _compute(frame: Frame) -> None:
+    text, operands, results = frame.attributes.pointers[0].contents, frame.operands, frame.results
+    call_site = site(ctypes.string_at(text.begin, text.size))
+    problem = call_site.problem
+    if (operands.size, results.size) != (len(problem.operands), 1):
         raise ValueError(
-            f"{what.problem.operator} has {len(what.problem.operands)} operands and a result; got a program with"
+            f"{problem.operator} has {len(problem.operands)} operands and a result; got a program with"
             f" {operands.size} and {results.size}"
         )
-    each = operands.each
-    given = [each[n].contents.data for n in range(len(what.problem.operands))]
-    what.compute(given, results.each[0].contents.data)
+    pointers = operands.pointers
+    addresses = [pointers[n].contents.data for n in range(len(problem.operands))]
+    call_site.compute(addresses, results.pointers[0].contents.data)
 
 
-def _put(pointer: Any, slot: Any) -> None:
-    slot[0] = answer(pointer)
+def _put(pointer: ctypes._Pointer[Frame], slot: ctypes._Pointer[ctypes.c_void_p]) -> None:
+    slot.contents.value = answer(pointer)
 
 
 _alone, _behind = Handler(answer), Answers(_put)  # never freed, because XLA may call them until the process ends

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
 from jax import lax
 
 from convgrad import formats
+from convgrad.array_types import Dtype
 from convgrad.errors import InvalidDataTypeError, UnsupportedError
 from convgrad.formats import F32, F64
 from convgrad.jax.call import Array, named
 from convgrad.jax.general import convolve, zeros_if_nothing_meets
 from convgrad.jax.window import Window
 
+if TYPE_CHECKING:
+    from jax.typing import DTypeLike
+
 _BOOL, _INTEGER, _FLOATING, _COMPLEX = np.bool_, np.integer, np.floating, np.complexfloating
-_RESULTS = {  # the kinds of results that preferred_element_type may ask for, by the kind of the operands
+# the kinds of results that preferred_element_type may ask for, by the kind of the operands
+_RESULTS: dict[type[np.generic] | None, tuple[type[np.generic], ...]] = {
     _BOOL: (_BOOL, _INTEGER, _FLOATING),
     _INTEGER: (_INTEGER, _FLOATING),
     _FLOATING: (_FLOATING,),
@@ -47,19 +52,20 @@ def convolve_any(lhs: Array, rhs: Array, of: Window, preferred: object) -> Array
     return convolve(lhs, rhs, of, to)
 
 
-def is_exact(dtype: Any) -> bool:
+def is_exact(dtype: DTypeLike) -> bool:
     """Return whether sums of a type have the same bits in any order: sums of integers are modulo a power of two."""
     return _kind(dtype) in (_BOOL, _INTEGER)
 
 
-def _kind(dtype: Any) -> Any:
+def _kind(dtype: DTypeLike) -> type[np.generic] | None:
     return next((kind for kind in _RESULTS if jax.dtypes.issubdtype(dtype, kind)), None)
 
 
-def _result_type(preferred: object, dtype: Any) -> Any:
+def _result_type(preferred: object, dtype: Dtype) -> Dtype:
     fmt = formats.named(named(preferred))  # type: ignore[arg-type]
+    to: Dtype | None
     try:
-        to: Any = fmt.dtype if fmt else np.dtype(preferred)  # type: ignore[call-overload]
+        to = fmt.dtype if fmt else np.dtype(preferred)  # type: ignore[call-overload]
     except TypeError:
         to = None
     if to is None or _kind(to) not in _RESULTS[_kind(dtype)] or (_kind(to) is _FLOATING and not fmt):
@@ -75,7 +81,7 @@ def _result_type(preferred: object, dtype: Any) -> Any:
     return to
 
 
-def _as(array: Array, dtype: Any) -> Array:
+def _as(array: Array, dtype: DTypeLike) -> Array:
     return lax.convert_element_type(array, dtype)
 
 
@@ -85,7 +91,7 @@ def _by_jax(lhs: Array, rhs: Array, of: Window) -> Array:
     return lax.conv_general_dilated(lhs, rhs, of.strides, of.pads, *dilations, numbers, of.groups, of.batches)
 
 
-def _complex(lhs: Array, rhs: Array, of: Window, to: Any) -> Array:
+def _complex(lhs: Array, rhs: Array, of: Window, to: Dtype) -> Array:
     """Return a complex convolution as one real convolution of twice the channels.
 
     Channels 2c and 2c + 1 are the real and the imaginary part of channel c. Groups remain contiguous.

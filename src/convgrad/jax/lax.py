@@ -12,7 +12,17 @@ from convgrad.errors import InvalidAttributeError, UnsupportedError
 from convgrad.functional.types import DType
 from convgrad.jax.call import Array, array
 from convgrad.jax.kinds import convolve_any
-from convgrad.jax.window import AUTO_PADS, DimensionNumbers, Pads, dilated, dimensions, pairs, per_axis, window
+from convgrad.jax.window import (
+    AUTO_PADS,
+    DimensionNumbers,
+    Pads,
+    WindowArguments,
+    dilated,
+    dimensions,
+    pairs,
+    per_axis,
+    window,
+)
 from convgrad.parameters import described
 
 
@@ -75,9 +85,7 @@ def conv_general_dilated(
             f"conv_general_dilated: out_sharding must be None; got {out_sharding!r}. Use jax.shard_map."
         )
     lhs, rhs = array(lhs), array(rhs)
-    of = window(
-        lhs,
-        rhs,
+    arguments = WindowArguments(
         window_strides,
         padding,
         lhs_dilation,
@@ -86,7 +94,7 @@ def conv_general_dilated(
         feature_group_count,
         batch_group_count,
     )
-    return convolve_any(lhs, rhs, of, preferred_element_type)
+    return convolve_any(lhs, rhs, window(lhs, rhs, arguments), preferred_element_type)
 
 
 @described
@@ -136,9 +144,9 @@ def conv_transpose(
         padding = pairs(operator, padding, axes)
     if padding in ("SAME", "VALID") or use_consistent_padding:
         kernel = zip([rhs.shape[axis] for axis in rhs_spec[2:]], rhs_dilation or [1] * axes, strict=True)
-        each: Sequence[str | tuple[int, int]] = [padding] * axes if isinstance(padding, str) else padding
+        pads: Sequence[str | tuple[int, int]] = [padding] * axes if isinstance(padding, str) else padding
         reach = [dilated(taps, dilation) - 1 for taps, dilation in kernel]
-        padding = [_around(e, s, pad) for e, s, pad in zip(reach, strides, each, strict=True)]
+        padding = [_around(e, s, pad) for e, s, pad in zip(reach, strides, pads, strict=True)]
     elif isinstance(padding, str) and (padding.upper() not in AUTO_PADS or any(stride > 1 for stride in strides)):
         _refuse_name(padding)
     if transpose_kernel:

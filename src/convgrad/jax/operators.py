@@ -6,7 +6,7 @@ from convgrad.functional import operators
 from convgrad.functional.declared import on
 from convgrad.jax.call import call
 
-_made = on(
+_on_jax = on(
     call,
     "convgrad.jax",
     "Operands and result are JAX arrays. Shapes and attributes are checked when JAX traces a function. The bits are "
@@ -18,11 +18,11 @@ Keyword Args:
 """,
 )
 
-convolution = _made(operators.convolution)
-convolution_backward_data = _made(operators.convolution_backward_data)
-convolution_backward_weights = _made(operators.convolution_backward_weights)
-conv_transpose = _made(operators.conv_transpose)
-conv_transpose_backward_data = _made(operators.conv_transpose_backward_data)
-conv_transpose_backward_weights = _made(operators.conv_transpose_backward_weights)
-bias_add = _made(operators.bias_add)
-bias_add_backward = _made(operators.bias_add_backward)
+convolution = _on_jax(operators.convolution)
+convolution_backward_data = _on_jax(operators.convolution_backward_data)
+convolution_backward_weights = _on_jax(operators.convolution_backward_weights)
+conv_transpose = _on_jax(operators.conv_transpose)
+conv_transpose_backward_data = _on_jax(operators.conv_transpose_backward_data)
+conv_transpose_backward_weights = _on_jax(operators.conv_transpose_backward_weights)
+bias_add = _on_jax(operators.bias_add)
+bias_add_backward = _on_jax(operators.bias_add_backward)

@@ -6,14 +6,14 @@ import warnings
 from collections.abc import Callable
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeGuard, TypeVar
 from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun, subjaxprs
 from jax.extend.core.primitives import conv_general_dilated_p, custom_jvp_call_p, custom_vjp_call_p
-from jax.extend.linear_util import wrap_init
+from jax.extend.linear_util import WrappedFun, wrap_init
 from jax.extend.source_info_util import summarize
 
 from convgrad.engines.settings import flag
@@ -24,6 +24,7 @@ from convgrad.jax.primitive import primitive
 
 if TYPE_CHECKING:
     from jax.extend.core import JaxprEqn
+    from jax.tree_util import PyTreeDef
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -105,19 +106,19 @@ def _traced(function: Callable[[], Result]) -> tuple[ClosedJaxpr, Callable[[list
     The program has no arguments. Arrays that ``function`` uses are constants of the program, and JAX can differentiate
     with respect to them.
     """
-    found: list[Any] = []  # the tree of the result, and its leaves that are not arrays
+    structures: list[tuple[PyTreeDef, list[object]]] = []  # the tree of the result, and its leaves that are not arrays
 
     def arrays() -> list[jax.Array]:
         leaves, tree = jax.tree.flatten(function())
-        found[:] = tree, [_ARRAY if _is_array(leaf) else leaf for leaf in leaves]
+        structures.append((tree, [_ARRAY if _is_array(leaf) else leaf for leaf in leaves]))
         return [leaf for leaf in leaves if _is_array(leaf)]
 
     program = jax.make_jaxpr(arrays)()
-    tree, kept = found
+    tree, others = structures[-1]
 
     def rebuild(results: list[jax.Array]) -> Result:
-        each = iter(results)
-        result: Result = jax.tree.unflatten(tree, [next(each) if leaf is _ARRAY else leaf for leaf in kept])
+        remaining = iter(results)
+        result: Result = jax.tree.unflatten(tree, [next(remaining) if leaf is _ARRAY else leaf for leaf in others])
         return result
 
     return program, rebuild
@@ -127,14 +128,14 @@ def _is_array(leaf: object) -> bool:
     return isinstance(leaf, jax.Array | np.ndarray | np.generic)
 
 
-def _is_program(value: object) -> bool:
+def _is_program(value: object) -> TypeGuard[Program]:
     return isinstance(value, Jaxpr | ClosedJaxpr)
 
 
 def _has_convolution(program: Program) -> bool:
     """Return whether a program, or a program that it calls, may contain a convolution."""
-    found = any(equation.primitive in _SEARCHED for equation in program.eqns)
-    return found or any(map(_has_convolution, subjaxprs(program)))
+    is_direct = any(equation.primitive in _SEARCHED for equation in program.eqns)
+    return is_direct or any(map(_has_convolution, subjaxprs(program)))
 
 
 def _call(equation: JaxprEqn, function: Callable[..., object]) -> JaxprEqn:
@@ -154,10 +155,10 @@ class _Rewriter:
 
     def warned(self, program: Program) -> Program:
         """Return a new program, and warn of the convolutions that JAX computes."""
-        left: list[str] = []
-        changed = self.rewritten(program, left)
-        if left:
-            shown = "; ".join(dict.fromkeys(left))
+        sentences: list[str] = []
+        changed = self.rewritten(program, sentences)
+        if sentences:
+            shown = "; ".join(dict.fromkeys(sentences))
             warnings.warn(
                 f"reproducible: JAX still computes {shown}. The bits of these results may depend on threads and the"
                 " instruction set. Use strict=True to raise an error instead.",
@@ -166,32 +167,32 @@ class _Rewriter:
             )
         return changed
 
-    def rewritten(self, program: Program, left: list[str]) -> Program:
-        """Return a new program. Append a sentence about each convolution that JAX computes to ``left``."""
+    def rewritten(self, program: Program, sentences: list[str]) -> Program:
+        """Return a new program. Append a sentence about each convolution that JAX computes to ``sentences``."""
         if not _has_convolution(program):
             return program
         if program not in self.known:
-            here: list[str] = []
+            own_sentences: list[str] = []
             if isinstance(program, ClosedJaxpr) and not isinstance(
                 program.jaxpr, ClosedJaxpr
             ):  # one class from JAX 0.12
-                changed = program.replace(jaxpr=self.rewritten(program.jaxpr, here))
+                changed = program.replace(jaxpr=self.rewritten(program.jaxpr, own_sentences))
             else:
-                changed = program.replace(eqns=[self.equation(equation, here) for equation in program.eqns])
-            self.known[program] = changed, here
-        changed, sentences = self.known[program]
-        left += sentences
+                changed = program.replace(eqns=[self.equation(equation, own_sentences) for equation in program.eqns])
+            self.known[program] = changed, own_sentences
+        changed, known_sentences = self.known[program]
+        sentences += known_sentences
         return changed
 
-    def equation(self, equation: JaxprEqn, left: list[str]) -> JaxprEqn:
+    def equation(self, equation: JaxprEqn, sentences: list[str]) -> JaxprEqn:
         """Return an equation that calls convgrad, or new programs, if ``equation`` is or calls a convolution."""
         params = equation.params
         if equation.primitive is conv_general_dilated_p:
-            return self.convolution(equation, left)
+            return self.convolution(equation, sentences)
         if equation.primitive.name == "shard_map":  # traced again: its convolutions need the mesh's axes
             if not _has_convolution(params["jaxpr"]):
                 return equation
-            program = self.rewritten(params["jaxpr"], left)
+            program = self.rewritten(params["jaxpr"], sentences)
             mapped = jax.shard_map(
                 lambda *operands: tuple(jaxpr_as_fun(ClosedJaxpr(program, ()))(*operands)),
                 mesh=params["mesh"],
@@ -202,8 +203,8 @@ class _Rewriter:
             )
             return _call(equation, mapped)
 
-        def changed_value(value: Any) -> object:
-            return self.rewritten(value, left) if _is_program(value) else value
+        def changed_value(value: object) -> object:
+            return self.rewritten(value, sentences) if _is_program(value) else value
 
         changed = {name: jax.tree.map(changed_value, value, is_leaf=_is_program) for name, value in params.items()}
         if equation.primitive is custom_vjp_call_p:
@@ -213,7 +214,7 @@ class _Rewriter:
             changed["jvp_jaxpr_fun"] = self.forward_rule(params["jvp_jaxpr_fun"])
         return equation.replace(params=changed)
 
-    def convolution(self, equation: JaxprEqn, left: list[str]) -> JaxprEqn:
+    def convolution(self, equation: JaxprEqn, sentences: list[str]) -> JaxprEqn:
         """Return a call of convgrad in place of a convolution, or the convolution if convgrad refuses it."""
         if is_exact(equation.outvars[0].aval.dtype):
             return equation
@@ -225,10 +226,10 @@ class _Rewriter:
             sentence = f"a convolution of {lhs} and {rhs}{_place(equation)}, because {error}"
             if self.strict:
                 raise type(error)(f"reproducible: only JAX can compute {sentence}") from None
-            left.append(sentence)
+            sentences.append(sentence)
             return equation
 
-    def forward_rule(self, rule: Any) -> Any:
+    def forward_rule(self, rule: WrappedFun) -> WrappedFun:
         """Return the forward rule of a custom derivative, with calls of convgrad in place of its convolutions."""
 
         def changed(*zeros: bool) -> tuple[object, ...]:
@@ -237,7 +238,7 @@ class _Rewriter:
 
         return wrap_init(changed, debug_info=rule.debug_info)
 
-    def backward_rule(self, rule: Any) -> Any:
+    def backward_rule(self, rule: WrappedFun) -> WrappedFun:
         """Return the backward rule of a custom derivative, with calls of convgrad in place of its convolutions."""
 
         def changed(*operands: object) -> object:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from itertools import repeat
 from math import prod
-from typing import Any
 
 from convgrad.engines import ready
 from convgrad.formats import FORMATS
@@ -23,7 +21,7 @@ REMEMBERED = 4096  # max number of sites in the cache
 @lru_cache(maxsize=REMEMBERED)
 def written(problem: Problem, threads: int | None) -> str:
     """Return the text of a call site: its problem and its maximum number of threads."""
-    said = {
+    fields = {
         "solves_for": problem.solves_for,
         "transposed": find(problem.operator).transposed,
         "geometry": asdict(problem.geometry),
@@ -34,28 +32,30 @@ def written(problem: Problem, threads: int | None) -> str:
         "variant": problem.algorithm,
         "threads": None if threads is None else int(threads),  # it may be an integer of NumPy
     }
-    return json.dumps(said, separators=(",", ":"))
+    return json.dumps(fields, separators=(",", ":"))
 
 
-def _geometry(**said: Any) -> Conv | Channels:
-    if "axes" not in said:
-        return Channels(said["batch"], said["channels"], tuple(said["extents"]))
-    return Conv(**said | {"axes": tuple(Axis(**axis) for axis in said["axes"])})
+def _geometry(
+    axes: Sequence[Mapping[str, int]] | None = None, extents: Sequence[int] = (), **numbers: int
+) -> Conv | Channels:
+    if axes is None:
+        return Channels(extents=tuple(extents), **numbers)
+    return Conv(axes=tuple(Axis(**axis) for axis in axes), **numbers)
 
 
 def read(text: bytes) -> tuple[Problem, int | None]:
     """Return the problem and the maximum number of threads from the text of a call site."""
-    said = json.loads(text)
+    fields = json.loads(text)
     problem = posed(
-        said["solves_for"],
-        said["transposed"],
-        _geometry(**said["geometry"]),
-        said["layouts"],
-        FORMATS[said["operands"]],
-        FORMATS[said["output"]],
-        said["bias"],
+        fields["solves_for"],
+        fields["transposed"],
+        _geometry(**fields["geometry"]),
+        fields["layouts"],
+        FORMATS[fields["operands"]],
+        FORMATS[fields["output"]],
+        fields["bias"],
     )
-    return intern(replace(problem, algorithm=said["variant"])), said["threads"]
+    return intern(replace(problem, algorithm=fields["variant"])), fields["threads"]
 
 
 def operand_shapes(problem: Problem) -> list[tuple[int, ...]]:
@@ -92,6 +92,6 @@ def site(text: bytes) -> Site:
     """Return the call site that a text describes."""
     problem, threads = read(text)
     shapes, item = operand_shapes(problem), problem.operand_format.dtype.itemsize
-    operands = (_strides(*each) for each in zip(shapes, repeat(item), problem.operand_orders, strict=False))
+    operands = (_strides(shape, item, order) for shape, order in zip(shapes, problem.operand_orders, strict=False))
     result = _strides(problem.output_shape, problem.output_format.dtype.itemsize, problem.output_order)
     return Site(problem, threads, (*operands, result))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import index
-from typing import Any, NoReturn, TypeAlias
+from typing import NoReturn, SupportsIndex, TypeAlias
 
 import jax
 
@@ -48,10 +48,10 @@ class Window:
 
     def result_extents(self, lhs: Array, rhs: Array) -> list[int]:
         """Return the spatial extents of the result. They are 0 where the padded lhs is smaller than rhs."""
-        each = zip(self.extents(lhs), self.lhs_dilation, self.reach(rhs), self.strides, self.pads, strict=True)
+        axes = zip(self.extents(lhs), self.lhs_dilation, self.reach(rhs), self.strides, self.pads, strict=True)
         return [
             max(0, forward_extent(dilated(extent, gap), reach + 1, stride, low + high))
-            for extent, gap, reach, stride, (low, high) in each
+            for extent, gap, reach, stride, (low, high) in axes
         ]
 
 
@@ -64,39 +64,40 @@ def dilated(extent: int, dilation: int) -> int:
     return effective_kernel(extent, dilation) if extent else 0
 
 
-def window(
-    lhs: Array,
-    rhs: Array,
-    window_strides: object,
-    padding: object,
-    lhs_dilation: object,
-    rhs_dilation: object,
-    dimension_numbers: DimensionNumbers,
-    feature_group_count: object,
-    batch_group_count: object,
-) -> Window:
+@dataclass(frozen=True)
+class WindowArguments:
+    """The arguments of conv_general_dilated that describe its window, as the caller passes them."""
+
+    window_strides: Sequence[int]
+    padding: str | Pads
+    lhs_dilation: Sequence[int] | None
+    rhs_dilation: Sequence[int] | None
+    dimension_numbers: DimensionNumbers
+    feature_group_count: int
+    batch_group_count: int
+
+
+def window(lhs: Array, rhs: Array, arguments: WindowArguments) -> Window:
     """Return the checked arguments of conv_general_dilated."""
-    operator = "conv_general_dilated"
-    specs = dimensions(operator, lhs, rhs, dimension_numbers)
+    operator, padding = "conv_general_dilated", arguments.padding
+    specs = dimensions(operator, lhs, rhs, arguments.dimension_numbers)
     axes = lhs.ndim - 2
-    strides = per_axis(operator, "window_strides", window_strides, axes)
+    strides = per_axis(operator, "window_strides", arguments.window_strides, axes)
     gaps, dilations = (
         (1,) * axes if value is None else per_axis(operator, name, value, axes)
-        for name, value in (("lhs_dilation", lhs_dilation), ("rhs_dilation", rhs_dilation))
+        for name, value in (("lhs_dilation", arguments.lhs_dilation), ("rhs_dilation", arguments.rhs_dilation))
     )
-    groups, batches = (
-        _positive(operator, name, value)
-        for name, value in (("feature_group_count", feature_group_count), ("batch_group_count", batch_group_count))
-    )
+    groups = _positive(operator, "feature_group_count", arguments.feature_group_count)
+    batches = _positive(operator, "batch_group_count", arguments.batch_group_count)
     auto_pad = _auto_pad(operator, padding, gaps) if isinstance(padding, str) else ""
-    found = Window(*specs, strides, ((0, 0),) * axes, gaps, dilations, groups, batches)
-    _check_channels(operator, lhs, rhs, found)
-    if auto_pad:
-        each = zip(found.extents(lhs), found.reach(rhs), strides, strict=True)
-        pads = tuple(_pads_of(auto_pad, extent, reach + 1, stride) for extent, reach, stride in each)
+    unpadded = Window(*specs, strides, ((0, 0),) * axes, gaps, dilations, groups, batches)
+    _check_channels(operator, lhs, rhs, unpadded)
+    if isinstance(padding, str):
+        spans = zip(unpadded.extents(lhs), unpadded.reach(rhs), strides, strict=True)
+        pads = tuple(_pads_of(auto_pad, extent, reach + 1, stride) for extent, reach, stride in spans)
     else:
         pads = pairs(operator, padding, axes)
-    for extent, gap, (low, high) in zip(found.extents(lhs), gaps, pads, strict=True):
+    for extent, gap, (low, high) in zip(unpadded.extents(lhs), gaps, pads, strict=True):
         if low + high < -dilated(extent, gap):
             raise InvalidAttributeError(
                 f"{operator}: negative padding must remove no more than the {dilated(extent, gap)} positions of an axis"
@@ -128,17 +129,11 @@ def dimensions(operator: str, lhs: Array, rhs: Array, dimension_numbers: Dimensi
     return specs
 
 
-def per_axis(operator: str, name: str, value: Any, axes: int) -> tuple[int, ...]:
+def per_axis(operator: str, name: str, value: object, axes: int) -> tuple[int, ...]:
     """Return a list of one positive integer per spatial axis as a tuple; raise if it is something else."""
-    try:
-        found = tuple(map(index, value))
-    except (TypeError, ValueError):
-        found = ()
-        fits = False
-    else:
-        fits = len(found) == axes and all(one >= 1 for one in found)
-    if fits:
-        return found
+    numbers = _integers(value)
+    if numbers is not None and len(numbers) == axes and all(number >= 1 for number in numbers):
+        return numbers
     hint = f". Use {(value,) * axes}" if type(value) is int and value >= 1 else ""
     raise InvalidAttributeError(
         f"{operator}: {name} must have one integer of at least 1 for each of the {axes} spatial axes; got"
@@ -146,30 +141,36 @@ def per_axis(operator: str, name: str, value: Any, axes: int) -> tuple[int, ...]
     )
 
 
-def pairs(operator: str, padding: Any, axes: int) -> tuple[tuple[int, int], ...]:
+def _integers(values: object) -> tuple[int, ...] | None:
+    """Return a list of integers as a tuple; None if it is something else."""
+    try:
+        return tuple(map(index, values)) if isinstance(values, Iterable) else None
+    except (TypeError, ValueError):
+        return None
+
+
+def pairs(operator: str, padding: Pads, axes: int) -> tuple[tuple[int, int], ...]:
     """Return padding as one pair (low, high) per spatial axis; raise if it is something else."""
     try:
-        found = tuple((index(low), index(high)) for low, high in padding)
+        pads = tuple((index(low), index(high)) for low, high in padding)
     except (TypeError, ValueError):
         _refuse_padding(operator, padding, axes)
-    if len(found) != axes:
+    if len(pads) != axes:
         _refuse_padding(operator, padding, axes)
-    return found
+    return pads
 
 
-def _refuse_padding(operator: str, padding: Any, axes: int) -> NoReturn:
+def _refuse_padding(operator: str, padding: object, axes: int) -> NoReturn:
     """Raise the error of a padding that is neither a name nor pairs. The hint reads integers as PyTorch does."""
-    numbers: list[object] = [padding] * axes if type(padding) is int else [*padding] if _is_list(padding) else []
+    numbers: list[object] = [padding] * axes if type(padding) is int else []
+    if isinstance(padding, list | tuple):
+        numbers = [*padding]
     flat = axes and len(numbers) == axes and all(type(number) is int for number in numbers)
     hint = f". Use {[(number, number) for number in numbers]}" if flat else ""
     raise InvalidAttributeError(
         f"{operator}: padding must be one of {', '.join(AUTO_PADS)}, or pairs (low, high) of integers, one for each"
         f" of the {axes} spatial axes; got {padding!r:.200}{hint}"
     )
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list | tuple)
 
 
 def _auto_pad(operator: str, name: str, gaps: Sequence[int]) -> str:
@@ -189,14 +190,14 @@ def _pads_of(auto_pad: str, extent: int, kernel: int, stride: int) -> tuple[int,
     return (0, 0) if auto_pad == "valid" else split_pads(convolution_pad_total(extent, kernel, stride), auto_pad)
 
 
-def _positive(operator: str, name: str, value: Any) -> int:
+def _positive(operator: str, name: str, value: SupportsIndex) -> int:
     try:
-        found = index(value)
+        number = index(value)
     except TypeError:
-        found = 0
-    if found < 1:
+        number = 0
+    if number < 1:
         raise InvalidAttributeError(f"{operator}: {name} must be an integer of at least 1; got {value!r:.200}")
-    return found
+    return number
 
 
 def _check_channels(operator: str, lhs: Array, rhs: Array, of: Window) -> None:

@@ -58,14 +58,14 @@ def declared_as(
 
     >>> def declaration(input: Tensor, stride: int = 1) -> Arguments:
     ...     return (input,), LayerArguments(stride, 0, 0, 1, 1)
-    >>> @declared_as(declaration, lambda *given: given[:3], 1)
+    >>> @declared_as(declaration, lambda *arguments: arguments[:3], 1)
     ... def conv1d() -> None:
     ...     "Convolve. Shapes: input (N, C, I)."
     >>> conv1d("x", stride=2)
     ('conv1d', 1, 'x')
     """
 
-    def made(named: Callable[[], None]) -> Callable[P, Tensor]:
+    def decorator(named: Callable[[], None]) -> Callable[P, Tensor]:
         name, signature = named.__name__, inspect.signature(declaration)
         read = cast(FunctionType, declaration)
         # Python's own TypeError about wrong arguments names the function that raises it.
@@ -74,14 +74,14 @@ def declared_as(
 
         @wraps(named)
         def function(*args: P.args, **options: P.kwargs) -> Tensor:
-            given, layer = read(*args, **options)
-            return compute(name, axes, *given, layer)
+            operands, layer = read(*args, **options)
+            return compute(name, axes, *operands, layer)
 
         vars(function)["__signature__"] = signature.replace(return_annotation="Tensor")
         function.__doc__ = with_parameters(named.__doc__, signature.parameters)
         return function
 
-    return made
+    return decorator
 
 
 def is_transposed(name: str) -> bool:

@@ -8,6 +8,7 @@ sums, their bits and their bound are those of the real operator, and autograd de
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,9 +20,9 @@ from convgrad.torch.refused import check_types
 from convgrad.torch.strides import followed
 
 
-def check(name: str, given: Mapping[str, Tensor | None], activation: str | None = None) -> None:
+def check(name: str, tensors: Mapping[str, Tensor | None], activation: str | None = None) -> None:
     """Raise by rule T1, T2 or D13 if tensors are not all of one complex type, or if there is an activation."""
-    check_types(name, given)
+    check_types(name, tensors)
     if activation is not None:  # D13
         refuse("D13", name, f"activation must be None for complex tensors; got {activation!r:.200}")
 
@@ -52,27 +53,30 @@ def layer(
         return complex_of(named(compute, real, own), axes)
 
 
+class LayerGradient(NamedTuple):
+    """The gradient of a layer with respect to ``of``, "input" or "weight"; and the layer's number of spatial axes."""
+
+    of: str
+    transposed: bool
+    axes: int
+
+
 def gradient(
-    compute: Callable[..., Tensor],
-    of: str,
-    transposed: bool,
-    axes: int,
-    size: tuple[int, ...],
-    tensor: Tensor,
-    grad: Tensor,
+    compute: Callable[..., Tensor], layer: LayerGradient, size: tuple[int, ...], tensor: Tensor, grad: Tensor
 ) -> Tensor:
-    """Return the gradient of a complex layer with respect to ``of``, "input" or "weight".
+    """Return the gradient of a complex layer.
 
     ``compute(size, tensor, grad)`` is the gradient of real tensors. ``size`` is the gradient's size, and ``tensor`` is
     the weight or the input.
     """
+    of, transposed, axes = layer
     own = (size, tensor.real, grad.real)
     if {len(size), tensor.dim(), grad.dim()} != {axes + 2}:
         return compute(*own)  # it refuses the ranks
-    both = 2 if of == "weight" else 1  # all axes of channels are twice as long, and the batch is not
-    doubled = (*[2 * extent for extent in size[2 - both : 2]], *size[2:])
+    channel_axes = 2 if of == "weight" else 1  # all axes of channels are twice as long, and the batch is not
+    doubled = (*[2 * extent for extent in size[2 - channel_axes : 2]], *size[2:])
     operand = channels(tensor, axes) if of == "weight" else weights(tensor, transposed)
-    result = named(compute, ((*size[: 2 - both], *doubled), operand, channels(grad, axes)), own)
+    result = named(compute, ((*size[: 2 - channel_axes], *doubled), operand, channels(grad, axes)), own)
     return folded(result, transposed) if of == "weight" else complex_of(result, axes)
 
 
@@ -98,8 +102,8 @@ def weights(tensor: Tensor, transposed: bool) -> Tensor:
     real, imag = _parts(tensor).unbind(-1)
     above, below = (imag, -imag) if transposed else (-imag, imag)
     rows = torch.stack((real, above), 2), torch.stack((below, real), 2)
-    both = torch.stack(rows, 1).flatten(2, 3).flatten(0, 1)
-    return both.contiguous(memory_format=LAST[both.dim()]) if is_channels_last(tensor) else both
+    matrices = torch.stack(rows, 1).flatten(2, 3).flatten(0, 1)
+    return matrices.contiguous(memory_format=LAST[matrices.dim()]) if is_channels_last(tensor) else matrices
 
 
 def folded(gradient: Tensor, transposed: bool) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +17,6 @@ from convgrad.plan.cuda.vectors import are_aligned
 from convgrad.plan.reach import unsupported
 from convgrad.spec.problem import Problem
 
-Device = Any  # torch.device
 _captured: set[_Prepared] = set()  # calls in CUDA graphs, which may run after the cache has removed the call
 
 
@@ -55,15 +53,15 @@ class DeviceKernel:
         with torch.cuda.device(self.device):
             if aligned not in self.prepared:
                 self.prepared[aligned] = _Prepared(self.problem, self.strides, self.device, aligned)
-            one, stream = self.prepared[aligned], torch.cuda.current_stream()
+            prepared, stream = self.prepared[aligned], torch.cuda.current_stream()
             handle: int = stream.cuda_stream
-            if handle not in one.streams:  # PyTorch then reuses the table's memory only after this stream's work
-                one.table.record_stream(stream)
-                one.streams.add(handle)
+            if handle not in prepared.streams:  # PyTorch then reuses the table's memory only after this stream's work
+                prepared.table.record_stream(stream)
+                prepared.streams.add(handle)
             if torch.cuda.is_current_stream_capturing():
-                _captured.add(one)
-            scratch = torch.empty(one.call.scratch_bytes, dtype=torch.uint8, device=self.device)
-            one.call.launch(operands, out, one.table.data_ptr(), scratch.data_ptr(), handle)
+                _captured.add(prepared)
+            scratch = torch.empty(prepared.call.scratch_bytes, dtype=torch.uint8, device=self.device)
+            prepared.call.launch(operands, out, prepared.table.data_ptr(), scratch.data_ptr(), handle)
 
 
 class Zeros:

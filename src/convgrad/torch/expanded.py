@@ -32,14 +32,14 @@ def layer(compute: Callable[..., Tensor], name: str, input: Tensor, weight: Tens
     utils = sys.modules[f"{_PACKAGE}_utils"]
     at = 0 if utils.is_batch_first((weight, bias)) else 1
 
-    def of_samples(given: Tensor, plain: Tensor, vector: Tensor | None) -> Tensor:
-        if given.dim() < 2 or (name != "linear" and given.dim() != plain.dim()):  # G1
-            refuse("G1", name, f"input must have a batch axis for per-sample gradients; got {tuple(given.shape)}")
+    def of_samples(batch: Tensor, plain: Tensor, vector: Tensor | None) -> Tensor:
+        if batch.dim() < 2 or (name != "linear" and batch.dim() != plain.dim()):  # G1
+            refuse("G1", name, f"input must have a batch axis for per-sample gradients; got {tuple(batch.shape)}")
         if not torch.is_grad_enabled():
-            return compute(given, plain, vector)
-        samples = given.split(1, at)
-        each = [_each(weight, plain, len(samples)), _each(bias, vector, len(samples))]
-        return torch.cat([compute(*one) for one in zip(samples, *each, strict=True)], at)
+            return compute(batch, plain, vector)
+        samples = batch.split(1, at)
+        parameters = [_per_sample(weight, plain, len(samples)), _per_sample(bias, vector, len(samples))]
+        return torch.cat([compute(*operands) for operands in zip(samples, *parameters, strict=True)], at)
 
     of_samples.__name__ = name  # for PyTorch's messages
     for parameter in (weight, bias):
@@ -48,7 +48,7 @@ def layer(compute: Callable[..., Tensor], name: str, input: Tensor, weight: Tens
     return result
 
 
-def _each(expanded: Tensor | None, plain: Tensor | None, samples: int) -> tuple[Tensor | None, ...]:
+def _per_sample(expanded: Tensor | None, plain: Tensor | None, samples: int) -> tuple[Tensor | None, ...]:
     """Return a parameter for each sample."""
     if not is_expanded(expanded):
         return (plain,) * samples

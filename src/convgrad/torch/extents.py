@@ -16,8 +16,8 @@ def pads_of(pads: Pads, kernel: Sequence[int], dilations: Sequence[int]) -> tupl
     begin, end = pads
     if begin is not None and end is not None:
         return begin, end
-    both = [split_pads(d * (taps - 1), "same_upper") for taps, d in zip(kernel, dilations, strict=True)]
-    return tuple([first for first, _ in both]), tuple([last for _, last in both])
+    pairs = [split_pads(d * (taps - 1), "same_upper") for taps, d in zip(kernel, dilations, strict=True)]
+    return tuple([first for first, _ in pairs]), tuple([last for _, last in pairs])
 
 
 def rests_of(
@@ -82,9 +82,11 @@ def transposed_extents(
 
 def check_output_padding(axes: int, strides: Ints, pads_end: Ints, output_padding: Ints, dilations: Ints) -> None:
     """Raise by rule A6 or A9 if no transposed layer has these attributes."""
-    for what, given in (("pads_end", pads_end), ("output_padding", output_padding)):
-        if len(given) != axes:  # A6
-            refuse("A6", "ConvTranspose", f"{what} must have one value per spatial axis, {axes} here; got {given}")
+    for attribute, values in (("pads_end", pads_end), ("output_padding", output_padding)):
+        if len(values) != axes:  # A6
+            refuse(
+                "A6", "ConvTranspose", f"{attribute} must have one value per spatial axis, {axes} here; got {values}"
+            )
     for more, stride, dilation in zip(output_padding, strides, dilations, strict=False):
         if not 0 <= more < max(stride, dilation):  # A9
             sentence = "output_padding must be at least 0 and below max(stride, dilation)"

@@ -51,9 +51,9 @@ def fingerprint(model: Tensors) -> str:
     for name, tensor in sorted(_named(model).items()):
         kind = str(tensor.dtype).removeprefix("torch.")
         digest.update(json.dumps([name, kind, list(tensor.shape)]).encode() + b"\n")
-        here = _here(tensor)
-        digest.update(_bytes(here))
-        if counts := _not_finite(here):
+        values = _on_cpu(tensor)
+        digest.update(_bytes(values))
+        if counts := _not_finite(values):
             ruined.append(f"{name!r} has {counts}")
     if ruined:
         more = f" and {len(ruined) - _SHOWN} more tensors" if len(ruined) > _SHOWN else ""
@@ -100,31 +100,31 @@ _REFUSED: dict[str, Callable[[object, Tensor], bool]] = {
 }
 
 
-def _here(tensor: Tensor) -> Tensor:
+def _on_cpu(tensor: Tensor) -> Tensor:
     """Return a tensor as contiguous memory of the CPU that has the tensor's values."""
     return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
 
 
-def _bytes(here: Tensor) -> bytes | memoryview:
-    """Return the elements of a tensor from `_here` in C order, little endian, as bytes."""
-    number = here.real if here.is_complex() else here  # the bytes of each part are reversed separately
-    found = little_endian(array_of(torch, here.reshape(-1).view(torch.uint8)), number.element_size(), sys.byteorder)
-    return found if isinstance(found, bytes) else found.data
+def _bytes(values: Tensor) -> bytes | memoryview:
+    """Return the elements of a tensor from `_on_cpu` in C order, little endian, as bytes."""
+    number = values.real if values.is_complex() else values  # the bytes of each part are reversed separately
+    array = little_endian(array_of(torch, values.reshape(-1).view(torch.uint8)), number.element_size(), sys.byteorder)
+    return array if isinstance(array, bytes) else array.data
 
 
-def _not_finite(here: Tensor) -> str:
+def _not_finite(tensor: Tensor) -> str:
     """Return the counts of NaN and of infinite elements as text; "" if there are none.
 
     A complex element with NaN in a part is NaN. Types of 8 bits are converted first, because PyTorch does not compare
     all of them. A type of 4 bits has neither NaN nor infinities.
     """
-    if not (here.is_floating_point() or here.is_complex()) or "float4" in str(here.dtype):
+    if not (tensor.is_floating_point() or tensor.is_complex()) or "float4" in str(tensor.dtype):
         return ""
-    values = here.float() if here.element_size() == 1 else here
+    values = tensor.float() if tensor.element_size() == 1 else tensor
     nans = values.isnan()
     counts = {"NaN": int(nans.sum()), "infinite": int((values.isinf() & ~nans).sum())}
-    found = " and ".join(f"{count} {word}" for word, count in counts.items() if count)
-    return f"{found} of {counted(here.numel(), 'value')}" if found else ""
+    text = " and ".join(f"{count} {word}" for word, count in counts.items() if count)
+    return f"{text} of {counted(tensor.numel(), 'value')}" if text else ""
 
 
 def little_endian(array: Bytes, item_bytes: int, order: str) -> bytes | Bytes:

@@ -44,7 +44,7 @@ def conv_layer(
         if layer.tune or layer.output_size is not None:  # which the public functions do not have
             return handed_over(conv_layer, tensors, name, axes, *tensors, layer)
         settings = {"max_error": layer.max_error, "activation": layer.activation}
-        return handed_over(_PUBLIC[name], tensors, *tensors, *_given(name, axes, layer), **settings)
+        return handed_over(_PUBLIC[name], tensors, *tensors, *_public_arguments(name, axes, layer), **settings)
     if plain.wanted():
         compute = plain.transposed if is_transposed(name) else plain.convolution
         return activate(layer.activation, name, compute(name, *tensors, layer))
@@ -59,7 +59,7 @@ def conv_layer(
         refused(name, error, {"input": input, "weight": weight, "bias": bias}, _WORDS.get(name, LAYER))
 
 
-def _given(name: str, axes: int | None, layer: LayerArguments) -> tuple[object, ...]:
+def _public_arguments(name: str, axes: int | None, layer: LayerArguments) -> tuple[object, ...]:
     """Return the arguments of a public function after the tensors, in its order."""
     pads = (layer.begin,) if axes else (layer.begin, layer.end)
     if not is_transposed(name):
@@ -285,8 +285,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         image = input.flatten(1, -2) if rank > 3 else input[_LINE[rank]]
     except Exception as error:
         refused("linear", error, {"input": input, "weight": weight, "bias": bias}, LAYER)
-    given = image.unsqueeze(2).permute(0, 3, 1, 2), weight[..., None, None], bias
-    result = conv_layer("linear", 2, *given, _ONE_TAP)
+    operands = image.unsqueeze(2).permute(0, 3, 1, 2), weight[..., None, None], bias
+    result = conv_layer("linear", 2, *operands, _ONE_TAP)
     out = result.permute(0, 2, 3, 1).squeeze(2)
     return (out.unflatten(1, input.shape[1:-1]) if rank > 3 else out[_BACK[rank]]).contiguous()
 

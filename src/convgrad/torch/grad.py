@@ -84,20 +84,20 @@ def _weight_gradient(transposed: bool) -> Callable[..., Tensor]:
     @overridable(globals(), 0, 2)
     @instead.gradient("weight", transposed=transposed)
     def gradient(
-        name: str, axes: int, given: Tensor, size: Sequence[int], grad: Tensor, layer: LayerArguments
+        name: str, axes: int, input: Tensor, size: Sequence[int], grad: Tensor, layer: LayerArguments
     ) -> Tensor:
         try:
             strides, pads, dilations = _spread(axes, layer)
-            small, large, kernel = tuple(given.shape), tuple(grad.shape), _size(size)
+            small, large, kernel = tuple(input.shape), tuple(grad.shape), _size(size)
             check(operator, (small, large, kernel), strides, pads, dilations, layer.groups)
-            last = is_channels_last(given) or is_channels_last(grad)
+            last = is_channels_last(input) or is_channels_last(grad)
             ends = ends_of(large, small, kernel, strides, pads, dilations) if transposed else pads
             attributes = OpAttributes(strides, pads, ends, None, dilations, layer.groups, last, accuracy(None))
-            src, diff_dst = (grad, given) if transposed else (given, grad)
+            src, diff_dst = (grad, input) if transposed else (input, grad)
             result = call("weight_gradient", src, diff_dst, *kernel_of(kernel, grad), attributes)
             return of_size(operator, result, kernel)
         except Exception as error:
-            refused(name, error, {"input": given, "grad_output": grad}, _OF_WEIGHT)
+            refused(name, error, {"input": input, "grad_output": grad}, _OF_WEIGHT)
 
     helper: Callable[..., Tensor] = gradient
     return helper
@@ -108,9 +108,9 @@ _by_weight, _by_transposed_weight = _weight_gradient(transposed=False), _weight_
 
 def _spread(axes: int, layer: LayerArguments) -> tuple[Ints, Ints, Ints]:
     """Return strides, pads and dilations with one value per spatial axis; an int is used for all axes."""
-    given = ("stride", layer.stride), ("padding", layer.begin), ("dilation", layer.dilation)
-    found = [few("", name, one) for name, one in given]
-    strides, pads, dilations = [one if isinstance(one, tuple) else (one,) * axes for one in found]
+    attributes = ("stride", layer.stride), ("padding", layer.begin), ("dilation", layer.dilation)
+    values = [few("", name, attribute) for name, attribute in attributes]
+    strides, pads, dilations = [value if isinstance(value, tuple) else (value,) * axes for value in values]
     return strides, pads, dilations
 
 

@@ -87,10 +87,11 @@ def gradient(of: str, transposed: bool) -> Callable[[Callable[..., Tensor]], Cal
                     complex_sums.check(name, {"weight" if of == "input" else "input": tensor, "grad_output": grad})
 
                     def call(size: Sequence[int], tensor: Tensor, grad: Tensor) -> Tensor:
-                        both = (size, tensor) if of == "input" else (tensor, size)
-                        return function(name, axes, *both, grad, arguments)
+                        operands = (size, tensor) if of == "input" else (tensor, size)
+                        return function(name, axes, *operands, grad, arguments)
 
-                    return complex_sums.gradient(call, of, transposed, axes, tuple(size), tensor, grad)
+                    kind = complex_sums.LayerGradient(of, transposed, axes)
+                    return complex_sums.gradient(call, kind, tuple(size), tensor, grad)
             except ConvgradError as error:
                 raise runtime_error(error) from None
             return function(name, axes, first, second, grad, arguments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,10 +27,10 @@ from convgrad.torch.problems import Kind, bias_problem, src_problem, weights_pro
 from convgrad.torch.recorded import numbers
 
 # type, shape, strides in elements, and the number of the GPU, or -1 for the CPU
-Lying = tuple[torch.dtype, Ints, Ints, int]
-# a Lying per tensor, the threads, the settings that select code
-Key = tuple[tuple[Lying, ...], int, tuple[str, bool]]
-GradientsKey = tuple[tuple[Lying | None, ...], int, tuple[str, bool]]  # None for tensors that are not read
+TensorLayout = tuple[torch.dtype, Ints, Ints, int]
+# a TensorLayout per tensor, the threads, the settings that select code
+Key = tuple[tuple[TensorLayout, ...], int, tuple[str, bool]]
+GradientsKey = tuple[tuple[TensorLayout | None, ...], int, tuple[str, bool]]  # None for tensors that are not read
 
 LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # PyTorch's channels-last formats by rank
 _LOW = 1 << 32  # if the memory was freed, the address is smaller: only the offset of a view
@@ -39,8 +39,8 @@ _address = address_of(torch)
 
 def compute(call: Call, activation: str | None = None) -> Tensor:
     """Return the result of an operator's call, as a new tensor."""
-    pose, given, layer, sizes = call
-    return _known(pose, tuple(layer), sizes, _key(given, layer.tune), activation)(given)
+    pose, operands, layer, sizes = call
+    return _known(pose, tuple(layer), sizes, _key(operands, layer.tune), activation)(operands)
 
 
 def gradients(
@@ -73,29 +73,29 @@ class _Call:
 
     __slots__ = ("call", "device", "dtype", "problem", "shape", "strides")
 
-    def __init__(self, problem: Problem, given: tuple[Lying, ...], channels_last: bool, threads: int) -> None:
+    def __init__(self, problem: Problem, layouts: tuple[TensorLayout, ...], channels_last: bool, threads: int) -> None:
         memory = LAST[len(problem.output_shape)] if channels_last else torch.contiguous_format
-        like = torch.empty(problem.output_shape, dtype=given[0][0], device="meta", memory_format=memory)
+        like = torch.empty(problem.output_shape, dtype=layouts[0][0], device="meta", memory_format=memory)
         self.shape, self.dtype, self.strides = problem.output_shape, like.dtype, like.stride()
-        item, elements = like.element_size(), (*[strides for _, _, strides, _ in given], self.strides)
-        strides = tuple([tuple([item * stride for stride in strides]) for strides in elements])
-        self.problem, self.device = problem, common_device([_device(number) for *_, number in given])
+        item_bytes, elements = like.element_size(), (*[strides for _, _, strides, _ in layouts], self.strides)
+        strides = tuple([tuple([item_bytes * stride for stride in strides]) for strides in elements])
+        self.problem, self.device = problem, common_device([_device(number) for *_, number in layouts])
         self.call = (
             engines.ready(problem, strides, threads)
             if self.device.type == "cpu"
             else cuda.ready(problem, strides, self.device)
         )
 
-    def __call__(self, given: tuple[Tensor, ...]) -> Tensor:
+    def __call__(self, tensors: tuple[Tensor, ...]) -> Tensor:
         """Return the result as a new tensor."""
         out = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=self.device)
-        operands = [_address(tensor) for tensor in given]
+        operands = [_address(tensor) for tensor in tensors]
         if min(operands) < _LOW:
-            _see_memory(given)
+            _check_memory(tensors)
         began = 0.0 if (calls := _timed.get()) is None else cuda.now(self.device)
-        on(TORCH.pool, self.call.at, operands, out.data_ptr(), (*given, out))
+        on(TORCH.pool, self.call.at, operands, out.data_ptr(), (*tensors, out))
         if calls is not None:
-            calls.append(KernelCall(self.problem, is_channels_last(given[0]), cuda.now(self.device) - began))
+            calls.append(KernelCall(self.problem, is_channels_last(tensors[0]), cuda.now(self.device) - began))
         return out
 
 
@@ -124,41 +124,46 @@ def timed() -> Iterator[list[KernelCall]]:
 @remembered(REMEMBERED, slice(1, 3))
 def _known(
     pose: Callable[..., Problem],
-    layer: tuple[Any, ...],
+    layer: tuple[object, ...],
     sizes: tuple[Ints | None, ...],
     key: Key,
     activation: str | None = None,
 ) -> _Call:
     """Return the prepared call of a problem. ``layer`` is a tuple of OpAttributes's values, which is a faster key."""
-    (given, threads, selection), attributes = key, OpAttributes(*layer)
-    problem = pose(tuple([(dtype, shape) for dtype, shape, *_ in given]), attributes, *sizes)
+    (layouts, threads, selection), attributes = key, OpAttributes._make(layer)
+    problem = pose(tuple([(dtype, shape) for dtype, shape, *_ in layouts]), attributes, *sizes)
     problem = engines.within(activated(problem, activation), attributes.max_error)
     with measured(selection[1]):  # the call that is prepared here keeps its way to choose a plan
-        return _Call(problem, given, attributes.channels_last, threads)
+        return _Call(problem, layouts, attributes.channels_last, threads)
 
 
 @remembered(REMEMBERED, slice(1, 3))
 def _known_gradients(
-    wanted: tuple[bool, ...], layer: tuple[Any, ...], sizes: tuple[Ints, Ints], key: GradientsKey
+    wanted: tuple[bool, ...], layer: tuple[object, ...], sizes: tuple[Ints, Ints], key: GradientsKey
 ) -> tuple[_Call | None, ...]:
     ((v, src, weights), *settings), (extents, kernel) = key, sizes
-    each = (
+    passes = (
         (src_problem, layer, (extents,), (v, weights)),
         (weights_problem, layer, (kernel,), (v, src)),
         (bias_problem, tuple(NO_LAYER), (), (v,)),
     )
     return tuple(
         [
-            _known(pose, attributes, size, (given, *settings)) if asked else None
-            for asked, (pose, attributes, size, given) in zip(wanted, each, strict=True)
+            _known(pose, attributes, size, (layouts, *settings)) if asked else None
+            for asked, (pose, attributes, size, layouts) in zip(wanted, passes, strict=True)
         ]
     )
 
 
-def _key(given: tuple[Tensor | None, ...], tune: bool = False) -> GradientsKey:
-    """Return the cache key of tensors: a ``Lying`` of each, the threads, and the settings that select code."""
-    lying = tuple([None if one is None else (one.dtype, one.shape, one.stride(), one.get_device()) for one in given])
-    return lying, threads_of_call(), selection(tune)
+def _key(tensors: tuple[Tensor | None, ...], tune: bool = False) -> GradientsKey:
+    """Return the cache key of tensors: a ``TensorLayout`` of each, the threads, and the settings that select code."""
+    layouts = tuple(
+        [
+            None if tensor is None else (tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device())
+            for tensor in tensors
+        ]
+    )
+    return layouts, threads_of_call(), selection(tune)
 
 
 def _device(number: int) -> torch.device:
@@ -172,9 +177,9 @@ def common_device(devices: Sequence[torch.device]) -> torch.device:
     return devices[0]
 
 
-def _see_memory(given: tuple[Tensor, ...]) -> None:
+def _check_memory(tensors: tuple[Tensor, ...]) -> None:
     """Raise by rule D1 if the memory of a tensor was freed."""
-    for tensor in given:
+    for tensor in tensors:
         if tensor.numel() and not torch._C._data_address(tensor):  # D1: the address of its storage
             refuse(
                 "D1",
@@ -186,9 +191,9 @@ def _see_memory(given: tuple[Tensor, ...]) -> None:
 # -- tensors -------------------------------------------------------------------------------------------------------
 
 
-def kinds(given: tuple[Tensor, ...]) -> tuple[Kind, ...]:
+def kinds(tensors: tuple[Tensor, ...]) -> tuple[Kind, ...]:
     """Return the types and shapes of tensors."""
-    return tuple([(tensor.dtype, tensor.shape) for tensor in given])
+    return tuple([(tensor.dtype, tensor.shape) for tensor in tensors])
 
 
 def threads_of_call() -> int:

@@ -133,7 +133,7 @@ def reproducible(
         settings["convgrad_max_error"] = accuracy(max_error, "reproducible")
     if tune is not None:
         settings["convgrad_tune"] = flag(tune, "reproducible: tune")
-    computed, left = 0, []
+    computed, left_out = 0, []
     modules = list(named_modules("reproducible", model))
     for name, module in modules:
         if not is_convolution(module) and not (linear and _is_linear(module)):
@@ -141,21 +141,23 @@ def reproducible(
         if is_reproducible(module) and replaced(module):  # since the last call
             _restore(module)
         if reason := why_left_out(module):
-            left.append(f"{name or 'the model'}, {reason}")
+            left_out.append(f"{name or 'the model'}, {reason}")
             continue
         computed += 1
         if not is_reproducible(module):
             module.__class__ = _swapped(module, _derived)
         if is_convolution(module):
             vars(module).update(settings)
-    if left:
-        warnings.warn(f"reproducible: PyTorch still computes {'; '.join(left)}", UserWarning, stacklevel=2)
+    if left_out:
+        warnings.warn(f"reproducible: PyTorch still computes {'; '.join(left_out)}", UserWarning, stacklevel=2)
     elif not computed:
-        warnings.warn(f"reproducible: {_found([module for _, module in modules], linear)}", UserWarning, stacklevel=2)
+        warnings.warn(
+            f"reproducible: {_no_convolution([module for _, module in modules], linear)}", UserWarning, stacklevel=2
+        )
     return model
 
 
-def _found(modules: Sequence[nn.Module], linear: bool) -> str:
+def _no_convolution(modules: Sequence[nn.Module], linear: bool) -> str:
     """Return the text of a warning that lists the classes of modules; names with "conv" come first."""
     kinds = dict.fromkeys(f"{kind.__module__}.{kind.__qualname__}" for kind in map(type, modules))
     names = sorted(kinds, key=lambda kind: "conv" not in kind.rpartition(".")[2].lower())
@@ -275,14 +277,14 @@ def _derived(kind: type) -> type:
     return type(f"Reproducible{kind.__name__}", (kind,), members)
 
 
-def _extra_repr(self: Any) -> str:
+def _extra_repr(self: nn.Module) -> str:
     """Return the module's text in a printed model: PyTorch's text, then ``max_error`` and ``tune`` if they are set."""
     words: str = super(_reproducible_class(self), self).extra_repr()
     max_error = "" if self.convgrad_max_error is None else f", max_error={self.convgrad_max_error:g}"
     return words + max_error + (", tune=True" if self.convgrad_tune else "")
 
 
-def _reproducible_class(module: object) -> Any:
+def _reproducible_class(module: nn.Module) -> type[nn.Module]:
     """Return the class that `reproducible` made for a module; the module's present class may be derived from it."""
     return next(kind for kind in type(module).__mro__ if "_is_reproducible" in vars(kind))
 

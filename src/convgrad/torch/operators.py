@@ -59,7 +59,7 @@ class _Rule(torch.autograd.Function):  # type: ignore[misc]
         cls.name, cls.schema = cls.declared.__name__, schema_of(cls.declared)
 
     @classmethod
-    def forward(cls, ctx: _SavedValues, *args: Any) -> Tensor:
+    def forward(cls, ctx: _SavedValues, *args: object) -> Tensor:
         """Return the result, and save the values that derivatives need."""
         result = kernels.compute(cls.declared(*args))
         cls.keep(ctx, args, result, False)
@@ -86,7 +86,7 @@ class _Rule(torch.autograd.Function):  # type: ignore[misc]
         remainder = (*[None] * len(bias), *like, *ctx.attributes)
         parts = [] if u is None else [call(cls.name, u, second, *remainder)]
         parts += [] if v is None else [call(cls.name, first, v, *remainder)]
-        parts += [_everywhere(one, ctx.result, result).clone() for one in bias if one is not None]
+        parts += [_everywhere(cotangent, ctx.result, result).clone() for cotangent in bias if cotangent is not None]
         return sum(parts[1:], parts[0])
 
 
@@ -98,21 +98,21 @@ class Forward(_Rule):
     @staticmethod
     def backward(ctx: _SavedValues, v: Tensor | None) -> Gradients:
         """Return the cotangents of the arguments; None if an argument needs none."""
-        made: list[Tensor | None] = [None] * Forward.schema.arguments
+        gradients: list[Tensor | None] = [None] * Forward.schema.arguments
         if v is not None:
             (src, weights), (extents, kernel), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
             (layer,) = ctx.attributes
             if not torch.is_grad_enabled() and _straight(v, src, weights):
-                made[:3] = kernels.gradients(v, src, weights, wanted, (extents[2:], kernel[2:]), layer)
-                return laid(made, ctx.strides)
+                gradients[:3] = kernels.gradients(v, src, weights, wanted, (extents[2:], kernel[2:]), layer)
+                return laid(gradients, ctx.strides)
             if wanted[0]:
                 of_extents = _of_extents(src, extents, v.shape, kernel, layer)
-                made[0] = call("data_gradient", v, weights, None, *of_extents)
+                gradients[0] = call("data_gradient", v, weights, None, *of_extents)
             if wanted[1]:
-                made[1] = call("weight_gradient", src, v, *_kernel_of(weights, kernel), layer)
+                gradients[1] = call("weight_gradient", src, v, *_kernel_of(weights, kernel), layer)
             if wanted[2]:
-                made[2] = call("bias_gradient", v)
-        return laid(made, ctx.strides)
+                gradients[2] = call("bias_gradient", v)
+        return laid(gradients, ctx.strides)
 
 
 class DataGradient(_Rule):
@@ -123,7 +123,7 @@ class DataGradient(_Rule):
     @staticmethod
     def backward(ctx: _SavedValues, v: Tensor | None) -> Gradients:
         """Return the cotangents of the arguments; None if an argument needs none."""
-        made: list[Tensor | None] = [None] * DataGradient.schema.arguments
+        gradients: list[Tensor | None] = [None] * DataGradient.schema.arguments
         if v is not None:
             (diff_dst, weights), (_, kernel), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
             (layer,) = ctx.attributes
@@ -131,12 +131,12 @@ class DataGradient(_Rule):
                 begin, end = pads_of(layer.pads, kernel[2:], layer.dilations)
                 layer = layer.padded((begin, less(end, layer.output_padding)))
             if wanted[0]:
-                made[0] = call("forward", v, weights, None, layer)
+                gradients[0] = call("forward", v, weights, None, layer)
             if wanted[1]:
-                made[1] = call("weight_gradient", v, diff_dst, *_kernel_of(weights, kernel), layer)
+                gradients[1] = call("weight_gradient", v, diff_dst, *_kernel_of(weights, kernel), layer)
             if wanted[2]:
-                made[2] = call("bias_gradient", v)
-        return laid(made, ctx.strides)
+                gradients[2] = call("bias_gradient", v)
+        return laid(gradients, ctx.strides)
 
 
 class WeightGradient(_Rule):
@@ -147,15 +147,15 @@ class WeightGradient(_Rule):
     @staticmethod
     def backward(ctx: _SavedValues, v: Tensor | None) -> Gradients:
         """Return the cotangents of the arguments; None if an argument needs none."""
-        made: list[Tensor | None] = [None] * WeightGradient.schema.arguments
+        gradients: list[Tensor | None] = [None] * WeightGradient.schema.arguments
         if v is not None:
             (src, diff_dst), (large, small), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
             _, layer = ctx.attributes
             if wanted[0]:
-                made[0] = call("data_gradient", diff_dst, v, None, *_of_extents(src, large, small, v.shape, layer))
+                gradients[0] = call("data_gradient", diff_dst, v, None, *_of_extents(src, large, small, v.shape, layer))
             if wanted[1]:
-                made[1] = call("forward", src, v, None, layer)
-        return laid(made, ctx.strides)
+                gradients[1] = call("forward", src, v, None, layer)
+        return laid(gradients, ctx.strides)
 
 
 def _of_extents(
@@ -229,16 +229,16 @@ def _straight(*tensors: Tensor | None) -> bool:
     return True
 
 
-def _differentiated(given: Sequence[Tensor | None]) -> bool:
+def _differentiated(tensors: Sequence[Tensor | None]) -> bool:
     """Return whether autograd records a call on these tensors."""
     if torch.is_grad_enabled():
-        for tensor in given:
+        for tensor in tensors:
             if tensor is not None and tensor.requires_grad:
                 return True
     return False
 
 
-def call(name: str, *args: Any) -> Tensor:
+def call(name: str, *args: object) -> Tensor:
     """Call an operator: its kernel directly if possible, else through PyTorch's dispatcher, which is slower.
 
     ``args`` are the first arguments of the operator's schema, and OpAttributes in place of the others.
@@ -248,9 +248,9 @@ def call(name: str, *args: Any) -> Tensor:
             _OPS[name](*_SCHEMAS[name].flat(args)) if forward_ad._current_level < 0 else _uncompiled(call, name, *args)
         )
     rule, schema = _RULES[name], _SCHEMAS[name]
-    given = args[: schema.tensors]
-    if _straight(*given):
-        return _APPLIED[name](*args) if _differentiated(given) else kernels.compute(rule.declared(*args))
+    tensors = args[: schema.tensors]
+    if _straight(*tensors):
+        return _APPLIED[name](*args) if _differentiated(tensors) else kernels.compute(rule.declared(*args))
     dual = forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled()
     if dual or torch._C._are_functorch_transforms_active():  # the dispatcher has no rule for them
         return _uncompiled(_TRANSFORMED[name].apply, *schema.flat(args))
@@ -259,15 +259,15 @@ def call(name: str, *args: Any) -> Tensor:
     return _OPS[name](*schema.flat(args))
 
 
-def call_activated(activation: str | None, name: str, *args: Any) -> Tensor:
+def call_activated(activation: str | None, name: str, *args: object) -> Tensor:
     """Call an operator and activate its result.
 
     The kernel's epilogue computes the activation if the kernel is called directly and autograd records nothing.
     """
     if activation is not None and not torch.compiler.is_compiling():
         rule = _RULES[name]
-        given = args[: rule.schema.tensors]
-        if _straight(*given) and not _differentiated(given):
+        tensors = args[: rule.schema.tensors]
+        if _straight(*tensors) and not _differentiated(tensors):
             return kernels.compute(rule.declared(*args), activation)
     return activate(activation, name, call(name, *args))
 
@@ -288,7 +288,9 @@ def _uncompiled(function: Callable[P, Tensor], *args: P.args, **options: P.kwarg
 
 def _settled(rule: type[_Rule], args: Sequence[object]) -> tuple[Any, ...]:
     """Return a schema's arguments as Python code needs them: lists become tuples, the last arguments OpAttributes."""
-    return rule.schema.gathered(tuple([tuple(one) if isinstance(one, list) else one for one in args]))
+    return rule.schema.gathered(
+        tuple([tuple(argument) if isinstance(argument, list) else argument for argument in args])
+    )
 
 
 def _of_schema(rule: type[_Rule], function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -301,18 +303,18 @@ def _keeper(rule: type[_Rule]) -> Callable[..., None]:
     return lambda ctx, inputs, output: rule.keep(ctx, _settled(rule, inputs), output, sizes_are_recorded())
 
 
-def _each(
-    operator: Callable[..., Tensor], info: _VmapInfo, in_dims: tuple[object, ...], *args: Any
+def _of_samples(
+    operator: Callable[..., Tensor], info: _VmapInfo, in_dims: tuple[object, ...], *args: object
 ) -> tuple[Tensor, int]:
     """Call the operator on each element of a vmap in turn, so that the bits are the same as in separate calls."""
 
-    def one(element: Callable[[Tensor, int], Tensor]) -> Tensor:
+    def call_on(element: Callable[[Tensor, int], Tensor]) -> Tensor:
         pairs = zip(args, in_dims, strict=True)
         return operator(*[element(a, dim) if isinstance(dim, int) else a for a, dim in pairs])
 
     if not info.batch_size:  # the sum of no elements has an element's shape, and depends on the tensor
-        return one(lambda tensor, dim: tensor.sum(dim, dtype=tensor.dtype))[None, ...].narrow(0, 0, 0), 0
-    return torch.stack([one(lambda tensor, dim: tensor.select(dim, at)) for at in range(info.batch_size)]), 0  # noqa: B023
+        return call_on(lambda tensor, dim: tensor.sum(dim, dtype=tensor.dtype))[None, ...].narrow(0, 0, 0), 0
+    return torch.stack([call_on(lambda tensor, dim: tensor.select(dim, at)) for at in range(info.batch_size)]), 0  # noqa: B023
 
 
 def _transformed(rule: type[_Rule]) -> type[_Rule]:
@@ -321,7 +323,7 @@ def _transformed(rule: type[_Rule]) -> type[_Rule]:
     rules: dict[str, Callable[..., object]] = {
         "forward": of_schema,
         "setup_context": _keeper(rule),
-        "vmap": partial(_each, of_schema),
+        "vmap": partial(_of_samples, of_schema),
     }
     return type(rule.__name__, (rule,), {name: staticmethod(rule) for name, rule in rules.items()})
 
@@ -337,7 +339,7 @@ def _register(rule: type[_Rule]) -> OpOverload:
     torch.library.register_fake(name, _of_schema(rule, lambda *args: traced.empty(rule.declared(*args))), lib=_library)
     torch.library.register_autograd(name, rule.backward, setup_context=_keeper(rule), lib=_library)
     operator: OpOverload = getattr(torch.ops.convgrad, rule.name).default
-    torch.library.register_vmap(name, partial(_each, operator), lib=_library)
+    torch.library.register_vmap(name, partial(_of_samples, operator), lib=_library)
     return operator
 
 

@@ -34,8 +34,8 @@ def data_gradient(diff_dst: Tensor, weights: Tensor, bias: Tensor | None, src: L
     The extents are those of ``src``, whose values are not read. If ``src`` is None, the extents of ``diff_dst`` and
     ``output_padding`` determine them.
     """
-    given = (diff_dst, weights) if bias is None else (diff_dst, weights, bias)
-    return transposed_problem, given, layer, (None if src is None else src.shape[2:],)
+    operands = (diff_dst, weights) if bias is None else (diff_dst, weights, bias)
+    return transposed_problem, operands, layer, (None if src is None else src.shape[2:],)
 
 
 def weight_gradient(src: Tensor, diff_dst: Tensor, weights: Like, kernel: Ints | None, layer: Unpadded) -> Call:

@@ -56,7 +56,9 @@ def convolution(name: str, input: Tensor, weight: Tensor, bias: Tensor | None, l
     function, (stride, begin, end, dilation, groups, *_) = _function("conv", name, weight), layer
     if not isinstance(begin, str) and begin != end:  # a name gives the pads at both ends
         end = cast(PerAxis, end)
-        pads = [pad for both in zip(_each(begin, weight), _each(end, weight), strict=True) for pad in reversed(both)]
+        pads = [
+            pad for pair in zip(_per_axis(begin, weight), _per_axis(end, weight), strict=True) for pad in reversed(pair)
+        ]
         input, begin = nn.functional.pad(input, pads[::-1]), 0
     return function(input, weight, bias, stride, begin, dilation, groups)
 
@@ -69,9 +71,9 @@ def transposed(name: str, input: Tensor, weight: Tensor, bias: Tensor | None, la
     function, (stride, begin, end, dilation, groups, *_) = _function("conv_transpose", name, weight), layer
     if begin == end:
         return function(input, weight, bias, stride, begin, layer.output_padding, groups, dilation)
-    whole = function(input, weight, bias, stride, 0, layer.output_padding, groups, dilation)
-    both = zip(_each(cast(PerAxis, begin), weight), _each(cast(PerAxis, end), weight), strict=True)
-    return whole[(..., *[slice(first, -last or None) for first, last in both])]
+    unpadded = function(input, weight, bias, stride, 0, layer.output_padding, groups, dilation)
+    pads = zip(_per_axis(cast(PerAxis, begin), weight), _per_axis(cast(PerAxis, end), weight), strict=True)
+    return unpadded[(..., *[slice(first, -last or None) for first, last in pads])]
 
 
 def _function(kind: str, name: str, weight: Tensor) -> Callable[..., Tensor]:
@@ -82,6 +84,6 @@ def _function(kind: str, name: str, weight: Tensor) -> Callable[..., Tensor]:
     return function
 
 
-def _each(value: PerAxis, weight: Tensor) -> Sequence[int]:
+def _per_axis(value: PerAxis, weight: Tensor) -> Sequence[int]:
     """Return one value per spatial axis; an int is used for all axes."""
     return value if isinstance(value, Sequence) else (value,) * (weight.dim() - 2)

@@ -101,10 +101,10 @@ def _codes(source: str) -> dict[str, CodeType]:
     """Return the code of all functions in a module's file, by qualified name; an empty dict if there is no file."""
     loader: Any = getattr(find_spec(source), "loader", None)
     code = loader.get_code(source) if hasattr(loader, "get_code") else None
-    found, pending = dict[str, CodeType](), [code] if code else []
+    codes, pending = dict[str, CodeType](), [code] if code else []
     while pending:
         for inner in pending.pop().co_consts:
             if isinstance(inner, CodeType):
-                found[inner.co_qualname] = inner
+                codes[inner.co_qualname] = inner
                 pending.append(inner)
-    return found
+    return codes

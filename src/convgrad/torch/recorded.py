@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -56,7 +56,7 @@ def _has_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor) or (isinstance(value, tuple) and any(map(_has_tensor, value)))
 
 
-def _as_tensor(value: Any) -> Any:
+def _as_tensor(value: object) -> object:
     """Return a number or a list of numbers as a tensor; other values are returned unchanged."""
     if isinstance(value, tuple):
         return torch.stack([_as_tensor(number) for number in value])
@@ -76,7 +76,7 @@ def register_sized(
     """Register an operator's overload that takes each number, or list of numbers, as a tensor."""
 
     def sized(*args: object) -> Tensor:
-        numbers = [_from_tensor(one) for one in args[tensors:]]
+        numbers = [_from_tensor(number) for number in args[tensors:]]
         return operator(*args[:tensors], *numbers)
 
     schema = schema.replace("SymInt[]", "Tensor").replace("SymInt", "Tensor")
@@ -90,7 +90,7 @@ def numbers(values: Sequence[int]) -> tuple[int, ...]:
         return tuple(values)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", torch.jit.TracerWarning)  # what is recorded is checked when it is called
-        return tuple([int(one) if isinstance(one, torch.Tensor) else one for one in values])
+        return tuple([int(number) if isinstance(number, torch.Tensor) else number for number in values])
 
 
 def of_shape(shape: Sequence[int], like: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ _ELSEWHERE = Refusal(
     "D1",
     "{name} must be in CPU memory or on a CUDA device; got a tensor on {got.device}",
 )
-_NO_MEMORY = tuple(_ELSEWHERE if one is ELSEWHERE else one for one in TORCH.refused_there)
+_NO_MEMORY = tuple(_ELSEWHERE if refusal is ELSEWHERE else refusal for refusal in TORCH.refused_there)
 
 
 def of_gradient(**names: str) -> Words:
@@ -57,33 +57,33 @@ def refused(name: str, error: Exception, tensors: Mapping[str, Tensor | None], w
     """
     try:
         _refused(name, error, tensors, words)
-    except ConvgradError as found:
-        raise runtime_error(found) from None
+    except ConvgradError as refusal:
+        raise runtime_error(refusal) from None
 
 
 def _refused(name: str, error: Exception, tensors: Mapping[str, Tensor | None], words: Words) -> NoReturn:
-    given: dict[str, Tensor] = {}
-    for what, tensor in tensors.items():
+    operands: dict[str, Tensor] = {}
+    for argument, tensor in tensors.items():
         if isinstance(tensor, torch.Tensor):
-            given[what] = tensor
-        elif tensor is not None or what != "bias":  # T1
-            refuse("T1", name, f"{what} must be a PyTorch tensor; got {type(tensor).__name__}")
+            operands[argument] = tensor
+        elif tensor is not None or argument != "bias":  # T1
+            refuse("T1", name, f"{argument} must be a PyTorch tensor; got {type(tensor).__name__}")
     if not isinstance(error, ConvgradError):
-        _no_memory(name, given)
+        _no_memory(name, operands)
         raise  # noqa: PLE0704
     operator, _, sentence = str(error).partition(": ")
     if " " in operator:  # a message of the CUDA driver, which names no operator
         sentence = str(error)
     if sentence.endswith(("[T1]", "[T2]")):
-        check_types(name, given)
+        check_types(name, operands)
     pattern = "|".join(f"({ours})" for ours, _ in words)
-    sentence = re.sub(pattern, lambda met: words[(met.lastindex or 0) - 1][1], sentence)
+    sentence = re.sub(pattern, lambda match: words[(match.lastindex or 0) - 1][1], sentence)
     raise type(error)(f"{name}: {sentence}") from None
 
 
-def _no_memory(name: str, given: Mapping[str, Tensor]) -> None:
+def _no_memory(name: str, operands: Mapping[str, Tensor]) -> None:
     """Raise by rule D1 for the first tensor that is not dense on the CPU or a GPU. Ignore functorch's wrapped ones."""
-    for what, tensor in given.items():
+    for argument, tensor in operands.items():
         if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
             continue
         try:
@@ -91,15 +91,15 @@ def _no_memory(name: str, given: Mapping[str, Tensor]) -> None:
         except Exception:  # a tensor of another class may refuse every question; the first error then remains
             continue
         if refusal and refusal.rule == "D1":  # D1
-            refuse("D1", name, refusal.words.format(name=what, got=tensor))
+            refuse("D1", name, refusal.words.format(name=argument, got=tensor))
 
 
-def check_types(name: str, given: Mapping[str, Tensor | None]) -> None:
+def check_types(name: str, operands: Mapping[str, Tensor | None]) -> None:
     """Raise by rule T1 if a tensor's type is unsupported, and by rule T2 if the tensors' types differ."""
-    there = {what: tensor.dtype for what, tensor in given.items() if isinstance(tensor, torch.Tensor)}
-    for what, dtype in there.items():
+    dtypes = {argument: tensor.dtype for argument, tensor in operands.items() if isinstance(tensor, torch.Tensor)}
+    for argument, dtype in dtypes.items():
         if dtype not in TYPES:  # T1
-            refuse("T1", name, f"{what} must be a tensor of {', '.join(map(str, TYPES))}; got {dtype}")
-    if len(set(there.values())) > 1:  # T2
-        got = ", ".join(f"{what} {dtype}" for what, dtype in there.items())
+            refuse("T1", name, f"{argument} must be a tensor of {', '.join(map(str, TYPES))}; got {dtype}")
+    if len(set(dtypes.values())) > 1:  # T2
+        got = ", ".join(f"{argument} {dtype}" for argument, dtype in dtypes.items())
         refuse("T2", name, f"all tensors must have one type; got {got}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import nn
 
@@ -66,21 +65,23 @@ class Report:
         """
         if self.reproducible:
             yield f"{_COMPUTED}: {len(self.reproducible)}"
-            yield from shown(_by(self.reproducible), 2)
+            yield from shown(_by_kind(self.reproducible), 2)
         elif not self.left_out:
             yield "the model has no convolutions: convgrad computes nothing of it"
         if self.left_out:
             yield f"layers left out, which PyTorch computes: {len(self.left_out)}"
-            yield from shown(_by(self.left_out), 3)
+            yield from shown(_by_kind(self.left_out), 3)
         if self.varying:
             yield f"{_VARYING}: {len(self.varying)}"
-            yield from shown(_by({name: f"{kind}, by {_words(on)}" for name, (kind, on) in self.varying.items()}), 5)
+            yield from shown(
+                _by_kind({name: f"{kind}, by {_words(on)}" for name, (kind, on) in self.varying.items()}), 5
+            )
         if self.unknown:
             yield f"modules that were not measured: {len(self.unknown)}"
-            yield from shown(_by(self.unknown), 2)
+            yield from shown(_by_kind(self.unknown), 2)
         if self.steady:
             yield f"modules that did not vary where measured: {len(self.steady)}"
-            yield from shown(_by(self.steady), 1)
+            yield from shown(_by_kind(self.steady), 1)
         yield f"tried: {TRIED}"
         if self.operators is None:
             yield _UNSEEN
@@ -131,9 +132,8 @@ def report(model: nn.Module, *inputs: object, step: Callable[[], object] | None 
     tried: 1, 2, 3, 8 threads; AVX-512, AVX2, neither; 2 memory formats; few and many channels and positions, odd sizes
     functions, losses and optimizers are not listed unless you pass step=; same_bits() fixes their bits, too
     """
-    made: dict[str, dict[str, Any]] = {
-        place: {} for place in ("reproducible", "left_out", "varying", "steady", "unknown")
-    }
+    groups: dict[str, dict[str, str]] = {place: {} for place in ("reproducible", "left_out", "steady", "unknown")}
+    varying: dict[str, tuple[str, frozenset[str]]] = {}
     modules = list(named_modules("report", model))
     on_gpu = any(parameter.is_cuda for parameter in model.parameters())
     for name, module in modules:
@@ -142,17 +142,17 @@ def report(model: nn.Module, *inputs: object, step: Callable[[], object] | None 
         if is_convolution(module) or is_reproducible(module):
             reason = why_left_out(module) or unsupported(module)  # a parameter's type may have changed
             if is_reproducible(module) and reason is None:
-                made["reproducible"][name] = kind
+                groups["reproducible"][name] = kind
             else:
-                made["left_out"][name] = reason or f"a {kind}: reproducible(model) was not called since it was added"
+                groups["left_out"][name] = reason or f"a {kind}: reproducible(model) was not called since it was added"
         elif VARIES_WITH.get(known):
-            made["varying"][name] = (kind, VARIES_WITH[known])
+            varying[name] = (kind, VARIES_WITH[known])
         elif known:
-            made["steady"][name] = kind
+            groups["steady"][name] = kind
         elif not any(module.children()):
-            made["unknown"][name] = kind
+            groups["unknown"][name] = kind
     steps, operators = measured(model, inputs) if inputs else None, None if step is None else audit(step)
-    return Report(**made, steps=steps, operators=operators)
+    return Report(**groups, varying=varying, steps=steps, operators=operators)
 
 
 def _measured(module: nn.Module) -> str:
@@ -161,40 +161,40 @@ def _measured(module: nn.Module) -> str:
     forward = getattr(kind, "forward", None)
     if "forward" in vars(module):
         return ""
-    same = (base for base in kind.__mro__ if getattr(base, "forward", None) is forward)
-    ours = (base.__name__ for base in same if base.__module__.startswith("torch.nn.modules"))
+    classes = (base for base in kind.__mro__ if getattr(base, "forward", None) is forward)
+    ours = (base.__name__ for base in classes if base.__module__.startswith("torch.nn.modules"))
     return next((name for name in ours if name in VARIES_WITH), "")
 
 
 # -- words ---------------------------------------------------------------------------------------------------------
 
 
-def _words(on: frozenset[str]) -> str:
+def _words(settings: frozenset[str]) -> str:
     """Return the names of the settings that may change a class's bits, as text.
 
     >>> _words(frozenset(["memory format", "threads"]))
     'threads and memory format'
     """
-    *first, last = [one for one in DEPENDENCES if one in on]
+    *first, last = [setting for setting in DEPENDENCES if setting in settings]
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _by(kinds: Mapping[str, str]) -> dict[str, list[str]]:
+def _by_kind(kinds: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the names of modules by kind; the kind with the most modules comes first."""
-    found: dict[str, list[str]] = {}
+    names_by_kind: dict[str, list[str]] = {}
     for name, kind in kinds.items():
-        found.setdefault(kind, []).append(name or "the model")
-    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+        names_by_kind.setdefault(kind, []).append(name or "the model")
+    return dict(sorted(names_by_kind.items(), key=lambda item: -len(item[1])))
 
 
-def _few(found: Mapping[str, list[str]], maximum: int) -> Iterator[str]:
+def _few(names_by_kind: Mapping[str, list[str]], maximum: int) -> Iterator[str]:
     """Yield at most ``maximum`` lines: one per kind, with its first names. A last line counts all other kinds."""
-    kinds = list(found)
+    kinds = list(names_by_kind)
     alone = kinds if len(kinds) <= maximum else kinds[: maximum - 1]
     for kind in alone:
-        yield f"  {kind}: {counted(len(found[kind]), 'module')} ({_beginning(found[kind])})"
+        yield f"  {kind}: {counted(len(names_by_kind[kind]), 'module')} ({_beginning(names_by_kind[kind])})"
     if others := kinds[len(alone) :]:
-        modules = counted(sum(len(found[kind]) for kind in others), "module")
+        modules = counted(sum(len(names_by_kind[kind]) for kind in others), "module")
         yield f"  {'others: ' if alone else ''}{modules} ({_beginning(others)})"
 
 
@@ -212,8 +212,8 @@ def _beginning(names: list[str]) -> str:
     return ", ".join(shown)
 
 
-def _all(found: Mapping[str, list[str]], maximum: int) -> Iterator[str]:
+def _all(names_by_kind: Mapping[str, list[str]], maximum: int) -> Iterator[str]:
     """Yield a line for each kind, and below it a line for each module of the kind."""
-    for kind, names in found.items():
+    for kind, names in names_by_kind.items():
         yield f"  {kind}: {counted(len(names), 'module')}"
         yield from (f"    {name}" for name in names)

@@ -48,7 +48,7 @@ class Schema(NamedTuple):
         at = self.omitted
         return (*args[:-1], *layer) if at is None else (*args[:-1], *layer[:at], *layer[at + 1 :])
 
-    def gathered(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def gathered(self, args: tuple[Any, ...]) -> tuple[object, ...]:
         """Return the first arguments of the schema, and the others, if there are any, as OpAttributes."""
         first, others = args[: self.heads], args[self.heads :]
         if not others:

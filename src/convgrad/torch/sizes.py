@@ -33,13 +33,13 @@ def check(operator: str, shapes: tuple[Ints, ...], strides: Ints, pads: Ints, di
 
     Symbols are not checked, because the rules would fix their values: `of_size` and the kernels check the sizes.
     """
-    given = tuple(map(numbers, (*shapes, strides, pads, dilations, (groups,))))
-    if not _symbolic(given):
-        _known_to_fit(operator, given[:3], *given[3:])
+    lists = tuple(map(numbers, (*shapes, strides, pads, dilations, (groups,))))
+    if not _symbolic(lists):
+        _known_to_fit(operator, lists[:3], *lists[3:])
 
 
-def _symbolic(given: tuple[Ints, ...]) -> bool:
-    return torch.compiler.is_compiling() or any(isinstance(number, torch.SymInt) for one in given for number in one)
+def _symbolic(lists: tuple[Ints, ...]) -> bool:
+    return torch.compiler.is_compiling() or any(isinstance(number, torch.SymInt) for sizes in lists for number in sizes)
 
 
 def of_size(name: str, result: Tensor, size: Ints) -> Tensor:

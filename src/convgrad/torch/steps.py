@@ -111,32 +111,32 @@ def measured(model: nn.Module, inputs: Sequence[object]) -> Steps:
             except Exception as error:  # not all models can run in both memory formats; the report shows the error
                 others[change] = printable(f"{type(error).__name__}: {error}".splitlines()[0], LONGEST)
                 del changed[change]
-        found = _fastest({"": _way(model, inputs)} | changed)
-    as_is = found.pop("")
-    return Steps(as_is, others | found)
+        steps = _fastest({"": _way(model, inputs)} | changed)
+    as_is = steps.pop("")
+    return Steps(as_is, others | steps)
 
 
 def _fastest(ways: Mapping[str, Callable[[], Step]]) -> dict[str, Step]:
     """Return the fastest step of each variant. The variants run in turns, so other load slows all of them equally."""
-    began, found, rounds = perf_counter(), dict[str, Step](), 0
+    began, fastest, rounds = perf_counter(), dict[str, Step](), 0
     while rounds < _FEWEST or (rounds < _MAXIMUM and perf_counter() - began < _SECONDS):
         for change, run in ways.items():
             step = run()
-            found[change] = min(found.get(change, step), step, key=lambda one: one.seconds)
+            fastest[change] = min(fastest.get(change, step), step, key=lambda candidate: candidate.seconds)
         rounds += 1
-    return found
+    return fastest
 
 
 def _changes(model: nn.Module, inputs: Sequence[object], step: Step) -> dict[str, Callable[[], Step]]:
     """Return a function that runs a step for each change: the other memory format, and a larger ``max_error``."""
-    made = {}
+    changes = {}
     stored = Counter(call.channels_last for call in step.forward if len(call.problem.output_shape) in LAST)
     if stored:
         last = stored[True] <= stored[False]
-        made[f"model and inputs {_format(last)}"] = _way(model, inputs, last)
+        changes[f"model and inputs {_format(last)}"] = _way(model, inputs, last)
     if accuracy(None) < _TILES:
-        made[_ADMITTING] = _way(model, inputs, within=_TILES)
-    return made
+        changes[_ADMITTING] = _way(model, inputs, within=_TILES)
+    return changes
 
 
 def _way(
@@ -152,11 +152,13 @@ def _way(
     def run() -> Step:
         for parameter, data in parameters:
             parameter.data, parameter.grad = data, None
-        given = tree_map(lambda one: _copy(one, last) if isinstance(one, torch.Tensor) else one, tuple(inputs))
+        operands = tree_map(
+            lambda operand: _copy(operand, last) if isinstance(operand, torch.Tensor) else operand, tuple(inputs)
+        )
         with nullcontext() if within is None else max_error(within):
             began = now(*devices)
             with timed() as forward:
-                loss = _loss(model(*given))
+                loss = _loss(model(*operands))
             with timed() as backward, torch.autograd.set_multithreading_enabled(False):  # for calls on CUDA tensors
                 loss.backward()
             seconds = now(*devices) - began
@@ -175,9 +177,9 @@ def _copy(tensor: Tensor, last: bool | None) -> Tensor:
 def _loss(outputs: object) -> Tensor:
     """Return the loss: the sum of the squares of all floating outputs that require a gradient."""
     squares = [
-        (one if one.dtype == torch.float64 else one.float()).square().sum()
-        for one in tree_leaves(outputs)
-        if isinstance(one, torch.Tensor) and one.is_floating_point() and one.requires_grad
+        (output if output.dtype == torch.float64 else output.float()).square().sum()
+        for output in tree_leaves(outputs)
+        if isinstance(output, torch.Tensor) and output.is_floating_point() and output.requires_grad
     ]
     if not squares:
         raise InvalidDataTypeError(
@@ -193,8 +195,8 @@ def _restored(model: nn.Module) -> Iterator[None]:
 
     The block may replace ``parameter.data`` but must not write to it. It may write to buffers, which are copied.
     """
-    parameters = [(one, one.data, one.grad) for one in model.parameters()]
-    buffers = [(one, one.data) for one in model.buffers()]
+    parameters = [(parameter, parameter.data, parameter.grad) for parameter in model.parameters()]
+    buffers = [(buffer, buffer.data) for buffer in model.buffers()]
     registered = [(module._buffers, dict(module._buffers.items())) for module in model.modules()]
     modes = [(module, module.training) for module in model.modules()]
     seeds = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002 - the one that models use
@@ -226,11 +228,11 @@ def _restored(model: nn.Module) -> Iterator[None]:
 
 def _passes(step: Step) -> dict[str, float]:
     """Return the time in kernels per pass, in seconds."""
-    found = {"forward": sum(call.seconds for call in step.forward)}
+    seconds = {"forward": sum(call.seconds for call in step.forward)}
     for call in step.backward:
         name = _GRADIENTS.get(call.problem.solves_for, "data gradients")
-        found[name] = found.get(name, 0.0) + call.seconds
-    return found
+        seconds[name] = seconds.get(name, 0.0) + call.seconds
+    return seconds
 
 
 def _algorithm(call: KernelCall) -> str:
@@ -241,13 +243,13 @@ def _format(channels_last: bool) -> str:
     return "in channels_last" if channels_last else "contiguous"
 
 
-def _counts(found: Counter[str]) -> str:
+def _counts(counts: Counter[str]) -> str:
     """Return the names and how often each occurs, as text.
 
     >>> _counts(Counter(["direct", "direct", "tiles"]))
     '2 direct, 1 tiles'
     """
-    return ", ".join(f"{number} {name}" for name, number in found.most_common())
+    return ", ".join(f"{number} {name}" for name, number in counts.most_common())
 
 
 def _ms(seconds: float) -> str:

@@ -66,7 +66,7 @@ class Audit:
         yield from self._operators({**self.varying, **({} if self.inside else self.ours)})
 
     def _operators(self, operators: Mapping[str, Counter[str]]) -> Iterator[str]:
-        for name, places in sorted(operators.items(), key=lambda one: -one[1].total()):
+        for name, places in sorted(operators.items(), key=lambda pair: -pair[1].total()):
             shown = [place for place, _ in places.most_common(_PLACES)]
             cure = self._cure(name)
             line = f"  {places.total()} {name}: {'; '.join(shown)}{'; ...' if len(places) > _PLACES else ''}"
@@ -117,21 +117,24 @@ def audit(step: Callable[[], object]) -> Audit:
 
 
 _FIELDS = {"varying": VARIES, "ours": OURS, "fixed": FIXED_GROUP}
+_NO_ROW = None, ""
 
 
 def _group_of_call(name: str, arguments: object) -> str:
     """Return the group of a call: a row serves only its types, dense tensors, and CPUs."""
     group = group_of(name)
-    tensors = [one for one in tree_leaves(arguments) if isinstance(one, torch.Tensor)]
-    found = rows().get(name.removeprefix("aten::")) if group == OURS else None
-    if group != FIXED_GROUP and any(one.layout != torch.strided or one.device.type != "cpu" for one in tensors):
+    tensors = [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+    row, _ = rows().get(name.removeprefix("aten::"), _NO_ROW) if group == OURS else _NO_ROW
+    if group != FIXED_GROUP and any(
+        tensor.layout != torch.strided or tensor.device.type != "cpu" for tensor in tensors
+    ):
         return VARIES if not name.startswith("convgrad::") else group
-    floats = [one for one in tensors if (one.is_floating_point() and one.dim()) or one.is_complex()]
-    if found is not None and any(one.dtype not in found[0].types for one in floats):
+    floats = [tensor for tensor in tensors if (tensor.is_floating_point() and tensor.dim()) or tensor.is_complex()]
+    if row is not None and any(tensor.dtype not in row.types for tensor in floats):
         return VARIES
-    if found is not None and found[0].integers == PASS and not any(one.is_floating_point() for one in tensors):
+    if row is not None and row.integers == PASS and not any(tensor.is_floating_point() for tensor in tensors):
         return FIXED_GROUP  # sums of integers are exact
     packet = name.removeprefix("aten::").partition(".")[0].removesuffix("_")
-    if group == FIXED_GROUP and packet in ARITHMETIC and any(one.is_complex() for one in tensors):
+    if group == FIXED_GROUP and packet in ARITHMETIC and any(tensor.is_complex() for tensor in tensors):
         return VARIES
     return OURS if name.startswith("convgrad::") else group

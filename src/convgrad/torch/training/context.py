@@ -19,7 +19,7 @@ from torch import Tensor
 from convgrad.float_environment import in_default_environment
 from convgrad.spec.rules import refuse
 from convgrad.torch.training.caller import line_of_caller
-from convgrad.torch.training.expected import Kind, Made, as_expected, expected, kind_of
+from convgrad.torch.training.expected import Forms, Kind, as_expected, expected, kind_of
 from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, cure_of, group_of, rows
 from convgrad.torch.training.row import (
     LOW,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from torch._C import DispatchKeySet as Keys
 
 _CPU = "CPU"
+_NO_ROW = None, ""
 _NUMBERS = 1024  # numbers whose tensors are kept
 _KINDS = 256  # kinds of arguments that are kept per operator
 _CHECKED = "convolution", "nll_loss", "group_norm"  # functions that check arguments: PyTorch's check refuses too much
@@ -197,9 +198,9 @@ class _Installation:
         """Return the function that computes or refuses an operator in the context, and calls ATen elsewhere."""
         if (name, key) not in self._kernels:
             original = torch.library.get_kernel(name, key).call_boxed
-            found = rows().get(name.removeprefix("aten::")) if key == _CPU else None
-            make = _refusing(name, key, original) if found is None else _computing(name, *found, original)
-            self._kernels[name, key] = make
+            row, stores = rows().get(name.removeprefix("aten::"), _NO_ROW) if key == _CPU else _NO_ROW
+            kernel = _refusing(name, key, original) if row is None else _computing(name, row, stores, original)
+            self._kernels[name, key] = kernel
         return self._kernels[name, key]
 
 
@@ -226,39 +227,41 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
     writes = "out" in inspect.signature(row.function).parameters
     operator = operator_of(name.removeprefix("aten::"))
     arguments = operator._schema.arguments
-    places = [at for at, one in enumerate(arguments) if str(one.type) == "Tensor" and not one.kwarg_only]
-    out_names = [one.name for one in arguments if one.is_out]
+    places = [at for at, argument in enumerate(arguments) if str(argument.type) == "Tensor" and not argument.kwarg_only]
+    out_names = [argument.name for argument in arguments if argument.is_out]
     is_checked = stores != "out" and operator._schema.returns and not any(part in name for part in _CHECKED)
     ways: dict[Kind, _Way] = {}
 
-    def way_of(kind: Kind, given: tuple[object, ...], args: tuple[object, ...], kwargs: dict[str, object]) -> _Way:
-        """Find how to treat calls of this kind, and keep the way; ``given`` has numbers where ``args`` has tensors."""
+    def way_of(
+        kind: Kind, caller_args: tuple[object, ...], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> _Way:
+        """Find and keep the way to treat calls of a kind; ``caller_args`` has numbers where ``args`` has tensors."""
         tensors = list(_tensors((*args, *kwargs.values())))
         is_float = any(tensor.dtype in types for tensor in tensors)
         for tensor in tensors:
             unserved = tensor.dtype.is_floating_point and tensor.dtype not in types and (tensor.dim() or not is_float)
             if unserved or tensor.dtype.is_complex:
                 return _Way(f"has no specified order for {tensor.dtype}")
-        floats = {tensor.dtype for tensor in _tensors(given) if tensor.is_floating_point()}
-        is_low = given is not args and not LOW.isdisjoint(floats or {torch.get_default_dtype()})
+        floats = {tensor.dtype for tensor in _tensors(caller_args) if tensor.is_floating_point()}
+        is_low = caller_args is not args and not LOW.isdisjoint(floats or {torch.get_default_dtype()})
         passes = not is_float and row.integers == PASS and not getattr(kwargs.get("dtype"), "is_floating_point", False)
         to_aten = passes or (passed_on is not None and not is_low and passed_on(*args, **kwargs))
-        made = expected(operator, given, kwargs) if is_checked and not to_aten else None
+        forms = expected(operator, caller_args, kwargs) if is_checked and not to_aten else None
         if len(ways) >= _KINDS:
             ways.clear()
-        ways[kind] = _Way("", bool(to_aten), not is_float and row.integers == PROMOTE, made)
+        ways[kind] = _Way("", bool(to_aten), not is_float and row.integers == PROMOTE, forms)
         return ways[kind]
 
     def kernel(keys: Keys, *args: object, **kwargs: object) -> object:
-        given = args
+        caller_args = args
         for at in places:
             if not isinstance(args[at], torch.Tensor):
                 args = _with_tensor(args, at)
         if _current() is None:
             return original(keys, *args, **kwargs)
-        kind = kind_of(given, kwargs)
+        kind = kind_of(caller_args, kwargs)
         with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():
-            reason, to_aten, promotes, made = ways.get(kind) or way_of(kind, given, args, kwargs)
+            reason, to_aten, promotes, forms = ways.get(kind) or way_of(kind, caller_args, args, kwargs)
             if reason:
                 return _refused(name, reason, original, keys, args, kwargs)
             if to_aten:
@@ -268,7 +271,7 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
                 args = tuple([_promoted(value) for value in args])
             try:
                 if stores == "new":
-                    return function(*args, **kwargs) if made is None else as_expected(function(*args, **kwargs), made)
+                    return function(*args, **kwargs) if forms is None else as_expected(function(*args, **kwargs), forms)
                 targets = [cast(Tensor, args[0])] if stores == "in place" else outs
                 results = function(*args, **kwargs, **{"out": targets[0]} if writes else {})
                 _store(results if isinstance(results, tuple) else (results,), targets, stores == "out")
@@ -284,18 +287,18 @@ class _Way(NamedTuple):
     """How a kernel treats calls with arguments of one kind.
 
     ``reason`` says why no row serves them. Else ATen computes them (``to_aten``), or the row's function. It gets
-    integers as floats if ``promotes``, and its results have the types and strides ``made``.
+    integers as floats if ``promotes``, and its results have the types and strides ``forms``.
     """
 
     reason: str
     to_aten: bool = False
     promotes: bool = False
-    made: Made | None = None
+    forms: Forms | None = None
 
 
 def _with_tensor(args: tuple[object, ...], at: int) -> tuple[object, ...]:
     """Return arguments with a tensor for the Python number at a place, where PyTorch passes ``x + 2`` like this."""
-    number, other = cast(float, args[at]), next(one for one in args if isinstance(one, torch.Tensor))
+    number, other = cast(float, args[at]), next(arg for arg in args if isinstance(arg, torch.Tensor))
     dtype = torch.bool if isinstance(number, bool) else torch.result_type(other, number)
     dtype = torch.float32 if dtype in LOW and other.dim() else dtype
     return (*args[:at], _tensor_of_number(repr(number), number, dtype), *args[at + 1 :])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 Kind = tuple[object, ...]
 Results: TypeAlias = Tensor | tuple[Tensor | None, ...]
-Made = tuple[tuple[torch.dtype, bool] | None, ...]  # the type of each result, and whether it is contiguous
+Forms = tuple[tuple[torch.dtype, bool] | None, ...]  # the type of each result, and whether it is contiguous
 _NUMBERS = frozenset((float, int, bool, type(None)))
 
 
@@ -20,7 +20,7 @@ def kind_of(args: tuple[object, ...], kwargs: dict[str, object]) -> Kind:
     return tuple([_described(value) for value in args]), tuple(names), torch.get_default_dtype()
 
 
-def expected(operator: Callable[..., Results], args: tuple[object, ...], kwargs: dict[str, object]) -> Made | None:
+def expected(operator: Callable[..., Results], args: tuple[object, ...], kwargs: dict[str, object]) -> Forms | None:
     """Return what the operator's ``meta`` kernel returns, which raises as PyTorch does; None if there is no kernel.
 
     Return None also if the kernel divides by zero, as that of batch norm does for one value per channel.
@@ -31,21 +31,21 @@ def expected(operator: Callable[..., Results], args: tuple[object, ...], kwargs:
         return None
     except AssertionError as error:  # of kernels in Python
         raise RuntimeError(str(error)) from error
-    several = results if isinstance(results, tuple) else (results,)
-    return tuple([None if one is None else (one.dtype, one.is_contiguous()) for one in several])
+    in_tuple = results if isinstance(results, tuple) else (results,)
+    return tuple([None if result is None else (result.dtype, result.is_contiguous()) for result in in_tuple])
 
 
-def as_expected(results: Results, made: Made) -> Results | None:
+def as_expected(results: Results, forms: Forms) -> Results | None:
     """Return results in the expected types, and contiguous where PyTorch's results are."""
     if not isinstance(results, tuple):
-        return _as_expected(results, made[0])
-    return tuple([_as_expected(result, one) for result, one in zip(results, made, strict=False)])
+        return _as_expected(results, forms[0])
+    return tuple([_as_expected(result, form) for result, form in zip(results, forms, strict=False)])
 
 
-def _as_expected(result: Tensor | None, made: tuple[torch.dtype, bool] | None) -> Tensor | None:
-    if result is None or made is None:
+def _as_expected(result: Tensor | None, form: tuple[torch.dtype, bool] | None) -> Tensor | None:
+    if result is None or form is None:
         return result
-    dtype, is_contiguous = made
+    dtype, is_contiguous = form
     result = result if result.dtype == dtype else result.to(dtype)
     return result.contiguous() if is_contiguous else result
 
@@ -56,7 +56,7 @@ def _described(value: object) -> object:
     if isinstance(value, torch.Tensor):
         return value.shape, value.stride(), value.dtype
     if isinstance(value, list | tuple):
-        return tuple([_described(one) for one in value])
+        return tuple([_described(part) for part in value])
     return None if isinstance(value, torch.Generator) else (type(value), value)
 
 
@@ -64,5 +64,5 @@ def _meta(value: object) -> object:
     if isinstance(value, torch.Tensor):
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
     if isinstance(value, list | tuple):
-        return [_meta(one) for one in value]
+        return [_meta(part) for part in value]
     return None if isinstance(value, torch.Generator) else value

@@ -30,22 +30,22 @@ def _cells(extents: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[tuple
 def adaptive_average(self: Tensor, output_size: Sequence[int]) -> Tensor:
     """Return the means over cells that divide each image."""
     axes = len(output_size)
-    found = torch.empty((*self.shape[:-axes], *output_size), dtype=self.dtype)
+    means = torch.empty((*self.shape[:-axes], *output_size), dtype=self.dtype)
     dims = tuple(range(-axes, 0))
     for place, cell in _cells(self.shape[-axes:], output_size):
         positions = self[(..., *cell)]
-        found[(..., *place)] = rounded(total(positions, dims) / count(positions, dims), self.dtype)
-    return formatted(found, self)
+        means[(..., *place)] = rounded(total(positions, dims) / count(positions, dims), self.dtype)
+    return formatted(means, self)
 
 
 def _adaptive_average_backward(axes: int, grad_output: Tensor, self: Tensor) -> Tensor:
     """Return the gradient of adaptive average pooling along the last ``axes`` axes."""
-    found = torch.zeros(self.shape, dtype=torch.float32)
+    gradient = torch.zeros(self.shape, dtype=torch.float32)
     dims = tuple(range(-axes, 0))
     for place, cell in _cells(self.shape[-axes:], grad_output.shape[-axes:]):
-        positions = found[(..., *cell)]
+        positions = gradient[(..., *cell)]
         positions += (grad_output[(..., *place)].float() / count(positions, dims))[(..., *[None] * axes)]
-    return formatted(found, self)
+    return formatted(gradient, self)
 
 
 for _axes in (2, 3):
@@ -104,11 +104,11 @@ def _linear_backward(
         lower, upper, below, above = _neighbours(input_size[axis], g.shape[axis], align_corners, scales[axis - 2])
         shape = [-1 if dim == axis else 1 for dim in range(g.dim())]
         parts = (lower, g * below.reshape(shape)), (upper, g * above.reshape(shape))
-        found = g.new_zeros([input_size[axis] if dim == axis else n for dim, n in enumerate(g.shape)])
+        gradient = g.new_zeros([input_size[axis] if dim == axis else n for dim, n in enumerate(g.shape)])
         for at in range(g.shape[axis]):
             for places, part in parts:
-                found.select(axis, places[at]).add_(part.select(axis, at))
-        g = found
+                gradient.select(axis, places[at]).add_(part.select(axis, at))
+        g = gradient
     return formatted(g, grad_output)
 
 

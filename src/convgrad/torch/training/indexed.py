@@ -13,10 +13,10 @@ from convgrad.torch.training.row import ELEMENTWISE, LOW, SEQUENTIAL, SERVE, com
 _BOUND = "(number of terms) u sum(abs(terms))"
 
 
-def _add_rows(found: Tensor, index: Tensor, rows: Tensor) -> Tensor:
-    """Add rows to ``found`` at the places of an index, one after another in the order of the index."""
-    np.add.at(found.detach().numpy(), index.reshape(-1).numpy(), rows.detach().numpy())
-    return found
+def _add_rows(sums: Tensor, index: Tensor, rows: Tensor) -> Tensor:
+    """Add rows to ``sums`` at the places of an index, one after another in the order of the index."""
+    np.add.at(sums.detach().numpy(), index.reshape(-1).numpy(), rows.detach().numpy())
+    return sums
 
 
 @row(
@@ -35,9 +35,9 @@ def index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: f
     if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < (self.shape[dim] if self.dim() else 1):
         raise IndexError(f"index_add: index must be from 0 to {self.shape[dim] - 1}")
     y = y if alpha == 1 else y * alpha
-    found = x.clone().reshape(x.shape or (1,))
-    _add_rows(found.movedim(dim, 0), index, y.reshape(y.shape or (1,)).movedim(dim, 0))
-    return found.reshape(x.shape).to(to)
+    sums = x.clone().reshape(x.shape or (1,))
+    _add_rows(sums.movedim(dim, 0), index, y.reshape(y.shape or (1,)).movedim(dim, 0))
+    return sums.reshape(x.shape).to(to)
 
 
 @row(
@@ -55,8 +55,8 @@ def embedding_backward(
     if scale_grad_by_freq:
         rows = rows / torch.bincount(places, minlength=num_weights)[places].float().unsqueeze(1)
     used = (places != padding_idx) & (places >= 0) & (places < num_weights)
-    found = torch.zeros((num_weights, grad_output.shape[-1]), dtype=torch.float32)
-    return _add_rows(found, places[used], rows[used]).to(grad_output.dtype)
+    gradient = torch.zeros((num_weights, grad_output.shape[-1]), dtype=torch.float32)
+    return _add_rows(gradient, places[used], rows[used]).to(grad_output.dtype)
 
 
 @row(
@@ -73,13 +73,13 @@ def index_put(
     """Write or add values at indices, one after another, so that the last of equal indices wins."""
     if self.dtype != values.dtype:
         raise RuntimeError(f"index_put: self and values must have one dtype; got {self.dtype} and {values.dtype}")
-    where = tuple([slice(None) if one is None else one for one in indices])
+    where = tuple([slice(None) if index is None else index for index in indices])
     places = torch.arange(self.numel()).reshape(self.shape)[where]
     inner = torch.float32 if self.dtype in LOW else self.dtype
-    found = self.to(inner, copy=True).contiguous().reshape(-1)
-    given = values.to(inner).expand(places.shape).reshape(-1).numpy()
+    flat = self.to(inner, copy=True).contiguous().reshape(-1)
+    flat_values = values.to(inner).expand(places.shape).reshape(-1).numpy()
     if accumulate:
-        np.add.at(found.numpy(), places.reshape(-1).numpy(), given)
+        np.add.at(flat.numpy(), places.reshape(-1).numpy(), flat_values)
     else:
-        found.numpy()[places.reshape(-1).numpy()] = given
-    return self.copy_(found.reshape(self.shape))
+        flat.numpy()[places.reshape(-1).numpy()] = flat_values
+    return self.copy_(flat.reshape(self.shape))

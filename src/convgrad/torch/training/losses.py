@@ -174,9 +174,9 @@ def nll_loss(
     losses = torch.where(used, losses, 0)
     if reduction == _NONE:
         return losses.reshape(target.shape).to(self.dtype), self.new_zeros(())
-    found = total(losses)
-    found = found / all_weights if reduction == _MEAN else found
-    return rounded(found, self.dtype), rounded(all_weights, self.dtype)
+    loss = total(losses)
+    loss = loss / all_weights if reduction == _MEAN else loss
+    return rounded(loss, self.dtype), rounded(all_weights, self.dtype)
 
 
 @row(
@@ -213,8 +213,8 @@ def _reduce(losses: Tensor, reduction: int, to: torch.dtype) -> Tensor:
     """Return the losses in the type ``to``, or their mean or sum."""
     if reduction == _NONE:
         return losses.to(to)
-    found = total(losses)
-    return rounded(found / losses.numel() if reduction == _MEAN else found, to)
+    loss = total(losses)
+    return rounded(loss / losses.numel() if reduction == _MEAN else loss, to)
 
 
 def _spread(grad_output: Tensor, number: int, reduction: int) -> Tensor:
@@ -306,8 +306,8 @@ def _check_one_shape(self: Tensor, target: Tensor) -> None:
 def binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN) -> Tensor:
     """Return the cross entropy of probabilities and targets from 0 to 1."""
     _check_one_shape(self, target)
-    for title, one in {"input": self, "target": target}.items():
-        if not ((one >= 0) & (one <= 1)).all():
+    for title, tensor in {"input": self, "target": target}.items():
+        if not ((tensor >= 0) & (tensor <= 1)).all():
             raise RuntimeError(f"binary_cross_entropy: all elements of {title} should be between 0 and 1")
     x, t = self.to(torch.float64), target.to(torch.float64)
     losses = -(t * log64(x).clamp(min=-100) + (1 - t) * log1p64(-x).clamp(min=-100))
@@ -326,8 +326,8 @@ def binary_cross_entropy_backward(
     """Return the gradient of binary_cross_entropy with respect to the probabilities."""
     _check_one_shape(self, target)
     x, t = self.float(), target.float()
-    found = _spread(grad_output, x.numel(), reduction) * (x - t) / ((1 - x) * x).clamp(min=1e-12)
-    return (found if weight is None else found * weight.float()).to(self.dtype)
+    gradient = _spread(grad_output, x.numel(), reduction) * (x - t) / ((1 - x) * x).clamp(min=1e-12)
+    return (gradient if weight is None else gradient * weight.float()).to(self.dtype)
 
 
 @row(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import NotRequired, TypedDict, Unpack
 
 from torch import Tensor
 
@@ -14,16 +15,46 @@ from convgrad.torch.training.tensors import update_lists
 Tensors = Sequence[Tensor]
 
 
-def _gradients(gradients: Tensors, scale: Tensor | None, maximize: bool) -> Tensors:
+class StepOptions(TypedDict):
+    """The keywords of ATen's fused step of any optimizer."""
+
+    lr: float | Tensor
+    weight_decay: float
+    maximize: bool
+    grad_scale: NotRequired[Tensor | None]
+    found_inf: NotRequired[Tensor | None]
+
+
+class SgdOptions(StepOptions):
+    """The keywords of ATen's fused step of SGD."""
+
+    momentum: float
+    dampening: float
+    nesterov: bool
+    is_first_step: bool
+
+
+class AdamOptions(StepOptions):
+    """The keywords of ATen's fused steps of Adam and AdamW."""
+
+    beta1: float
+    beta2: float
+    eps: float
+    amsgrad: bool
+
+
+def _gradients(gradients: Tensors, options: StepOptions) -> Tensors:
     """Return gradients without the scale of autocast, for minimization."""
+    scale = options.get("grad_scale")
     if scale is not None:
         for gradient in gradients:
             gradient.copy_(gradient / scale)
-    return [-gradient for gradient in gradients] if maximize else gradients
+    return [-gradient for gradient in gradients] if options["maximize"] else gradients
 
 
-def _is_skipped(found_inf: Tensor | None) -> bool:
-    return found_inf is not None and bool(found_inf.item() == 1)
+def _is_skipped(options: StepOptions) -> bool:
+    is_infinite = options.get("found_inf")
+    return is_infinite is not None and bool(is_infinite.item() == 1)
 
 
 @row(
@@ -33,28 +64,15 @@ def _is_skipped(found_inf: Tensor | None) -> bool:
     "self - lr * b (Nesterov: lr * (g + momentum * b))",
     bound="2 u per operation",
 )
-def fused_sgd(
-    self: Tensors,
-    grads: Tensors,
-    momentum_buffer_list: Tensors,
-    *,
-    weight_decay: float,
-    momentum: float,
-    lr: float | Tensor,
-    dampening: float,
-    nesterov: bool,
-    maximize: bool,
-    is_first_step: bool,
-    grad_scale: Tensor | None = None,
-    found_inf: Tensor | None = None,
-) -> None:
+def fused_sgd(self: Tensors, grads: Tensors, momentum_buffer_list: Tensors, **options: Unpack[SgdOptions]) -> None:
     """Do a step of SGD on each parameter."""
-    if _is_skipped(found_inf):
+    if _is_skipped(options):
         return
-    kind = "none" if not momentum else "first" if is_first_step else "later"
-    name = sgd_name(weight_decay != 0, kind, nesterov and momentum != 0)
-    factors = float(lr), momentum, weight_decay, 1 - dampening
-    gradients = _gradients(grads, grad_scale, maximize)
+    momentum, weight_decay = options["momentum"], options["weight_decay"]
+    kind = "none" if not momentum else "first" if options["is_first_step"] else "later"
+    name = sgd_name(weight_decay != 0, kind, options["nesterov"] and momentum != 0)
+    factors = float(options["lr"]), momentum, weight_decay, 1 - options["dampening"]
+    gradients = _gradients(grads, options)
     update_lists(name, [self, momentum_buffer_list or self, gradients], factors, 2 if momentum else 1)
 
 
@@ -68,33 +86,26 @@ def _adam(decoupled: bool) -> Callable[..., None]:
         exp_avg_sqs: Tensors,
         max_exp_avg_sqs: Tensors,
         state_steps: Tensors,
-        *,
-        lr: float | Tensor,
-        beta1: float,
-        beta2: float,
-        weight_decay: float,
-        eps: float,
-        amsgrad: bool,
-        maximize: bool,
-        grad_scale: Tensor | None = None,
-        found_inf: Tensor | None = None,
+        **options: Unpack[AdamOptions],
     ) -> None:
-        if _is_skipped(found_inf):
+        if _is_skipped(options):
             return
-        rate, weight = float(lr), 1 - beta1
+        beta1, beta2 = options["beta1"], options["beta2"]
+        amsgrad, weight_decay = options["amsgrad"], options["weight_decay"]
+        rate, weight = float(options["lr"]), 1 - beta1
         kind = "none" if not weight_decay else "decoupled" if decoupled else "coupled"
         decay_factor = 1 - rate * weight_decay if decoupled else weight_decay
         is_low = abs(weight) < 0.5
         name = adam_name(kind, is_low, amsgrad)
         lists = [self, exp_avgs, exp_avg_sqs, max_exp_avg_sqs if amsgrad else exp_avg_sqs]
-        lists.append(_gradients(grads, grad_scale, maximize))
-        steps = [int(one.item()) for one in state_steps]
+        lists.append(_gradients(grads, options))
+        steps = [int(step_count.item()) for step_count in state_steps]
         for number in dict.fromkeys(steps):
             corrections = 1 - _power(beta1, number), 1 - _power(beta2, number)
             averages = weight if is_low else 1 - weight, beta2, 1 - beta2
-            scales = math.sqrt(corrections[1]), eps, -(rate / corrections[0])
-            some = [[one for one, at in zip(each, steps, strict=True) if at == number] for each in lists]
-            update_lists(name, some, (decay_factor, *averages, *scales), 4 if amsgrad else 3)
+            scales = math.sqrt(corrections[1]), options["eps"], -(rate / corrections[0])
+            of_step = [[tensor for tensor, at in zip(tensors, steps, strict=True) if at == number] for tensors in lists]
+            update_lists(name, of_step, (decay_factor, *averages, *scales), 4 if amsgrad else 3)
 
     return step
 

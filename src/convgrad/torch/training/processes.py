@@ -29,7 +29,9 @@ class PartsOfBatch:
         if number is None or number < 1:
             raise InvalidAttributeError(f"PartsOfBatch: parts must be a positive integer; got {parts!r:.200}")
         self.parts = number
-        self._kept: dict[int, list[Tensor]] = {}  # by parameter, because the buckets change after the first step
+        self._part_gradients: dict[
+            int, list[Tensor]
+        ] = {}  # by parameter, because the buckets change after the first step
 
     def add(self, bucket: GradBucket) -> Tensor:
         """Keep the gradients of a part; return zeros, or after the last part the mean over all parts.
@@ -42,14 +44,14 @@ class PartsOfBatch:
         if share * processes != self.parts:
             refused = f"the number of processes, {processes}, must divide the {self.parts} parts of a batch"
             raise InvalidAttributeError(f"join_gradients: {refused}")
-        kept = [self._kept.setdefault(id(parameter), []) for parameter in bucket.parameters()]
-        for parts, gradient in zip(kept, gradients, strict=True):
+        part_gradients = [self._part_gradients.setdefault(id(parameter), []) for parameter in bucket.parameters()]
+        for parts, gradient in zip(part_gradients, gradients, strict=True):
             parts.append(gradient.flatten().clone())
-        if len(kept[0]) < share:
+        if len(part_gradients[0]) < share:
             return bucket.buffer().zero_()
         gathered = [torch.empty(bucket.buffer().shape, dtype=gradients[0].dtype) for _ in range(self.parts)]
         for at in range(share):  # process p has the parts from p * share
-            dist.all_gather(gathered[at::share], torch.cat([parts.pop(0) for parts in kept]))
+            dist.all_gather(gathered[at::share], torch.cat([parts.pop(0) for parts in part_gradients]))
         sizes = [gradient.numel() for gradient in gradients]
         for gradient, mean in zip(gradients, (combined(gathered) / self.parts).split(sizes), strict=True):
             gradient.copy_(mean.reshape(gradient.shape))

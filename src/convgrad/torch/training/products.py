@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,31 +14,56 @@ from convgrad.torch import kernels, passes
 from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import Ints, less, rests_of
 from convgrad.torch.kernels import is_channels_last
-from convgrad.torch.training.row import OF_OPERATOR, row
+from convgrad.torch.training.row import OF_OPERATOR, Function, row
 
 _BOUND = "h u sum(abs(products))"
 Gradients = tuple[Tensor | None, ...]
 
 
+class _Layer(NamedTuple):
+    """The arguments of ATen that describe a convolution, in ATen's order."""
+
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    transposed: bool
+    output_padding: Sequence[int]
+    groups: int
+
+    def per_axis(self, axes: int) -> list[Ints]:
+        """Return stride, padding, dilation and output padding per axis; ATen accepts a single value for all axes."""
+        lists = self.stride, self.padding, self.dilation, self.output_padding
+        return [tuple(values) if len(values) == axes else tuple(values) * axes for values in lists]
+
+    def attributes(self, input: Tensor, weight: Tensor) -> OpAttributes:
+        """Return the attributes of the operator."""
+        strides, pads, dilations, more = self.per_axis(input.dim() - 2)
+        last = is_channels_last(input) or is_channels_last(weight)
+        return OpAttributes(strides, pads, pads, more, dilations, self.groups, last, accuracy(None))
+
+
+def _of_layer(first: int) -> Callable[[Function], Function]:
+    """Return a decorator of a function that gets a ``_Layer`` for ATen's arguments from number ``first`` on."""
+    end = first + len(_Layer._fields)
+
+    def decorator(function: Function) -> Function:
+        @wraps(function)
+        def computed(*args: object) -> object:
+            return function(*args[:first], _Layer._make(args[first:end]), *args[end:])
+
+        return computed
+
+    return decorator
+
+
 @row("convolution", formula="Convolution or ConvTranspose", order=OF_OPERATOR, bound=_BOUND)
-def convolution(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> Tensor:
+@_of_layer(3)
+def convolution(input: Tensor, weight: Tensor, bias: Tensor | None, layer: _Layer) -> Tensor:
     """Return the convolution, plain or transposed."""
-    strides, pads, dilations, more = _per_axis(input, stride, padding, dilation, output_padding)
-    last = is_channels_last(input) or is_channels_last(weight)
-    layer = OpAttributes(strides, pads, pads, more, dilations, groups, last, accuracy(None))
-    if transposed:
-        return kernels.compute(passes.data_gradient(input, weight, bias, None, layer))
-    return kernels.compute(passes.forward(input, weight, bias, layer))
+    attributes = layer.attributes(input, weight)
+    if layer.transposed:
+        return kernels.compute(passes.data_gradient(input, weight, bias, None, attributes))
+    return kernels.compute(passes.forward(input, weight, bias, attributes))
 
 
 @row(
@@ -45,40 +72,29 @@ def convolution(
     order=OF_OPERATOR,
     bound=_BOUND,
 )
+@_of_layer(4)
 def convolution_backward(
     grad_output: Tensor,
     input: Tensor,
     weight: Tensor,
     bias_sizes: Sequence[int] | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
+    layer: _Layer,
     output_mask: Sequence[bool],
 ) -> Gradients:
     """Return the gradients of a convolution with respect to input, weight and bias."""
-    strides, pads, dilations = _per_axis(input, stride, padding, dilation)
     kernel, extents = tuple(weight.shape[2:]), tuple(input.shape[2:])
-    last = is_channels_last(input) or is_channels_last(weight)
-    layer = OpAttributes(strides, pads, pads, None, dilations, groups, last, accuracy(None))
-    if not transposed:
-        return kernels.gradients(grad_output, input, weight, tuple(output_mask), (extents, kernel), layer)
+    attributes = layer.attributes(input, weight)._replace(output_padding=None)
+    if not layer.transposed:
+        return kernels.gradients(grad_output, input, weight, tuple(output_mask), (extents, kernel), attributes)
+    strides, pads, dilations, _ = layer.per_axis(len(extents))
     ends = less((0,) * len(pads), rests_of(grad_output.shape[2:], extents, kernel, strides, pads, dilations))
     of_input, of_weight, of_bias = output_mask
-    layer = layer.padded((pads, ends))
+    attributes = attributes.padded((pads, ends))
     return (
-        kernels.compute(passes.forward(grad_output, weight, None, layer)) if of_input else None,
-        kernels.compute(passes.weight_gradient(grad_output, input, None, kernel, layer)) if of_weight else None,
+        kernels.compute(passes.forward(grad_output, weight, None, attributes)) if of_input else None,
+        kernels.compute(passes.weight_gradient(grad_output, input, None, kernel, attributes)) if of_weight else None,
         kernels.compute(passes.bias_gradient(grad_output)) if of_bias else None,
     )
-
-
-def _per_axis(input: Tensor, *attributes: Sequence[int]) -> list[Ints]:
-    """Return each attribute with one value per spatial axis; ATen accepts a single value for all axes."""
-    axes = input.dim() - 2
-    return [tuple(one) if len(one) == axes else tuple(one) * axes for one in attributes]
 
 
 # -- matrix products -----------------------------------------------------------------------------------------------
@@ -89,8 +105,10 @@ _ONE_TAP = OpAttributes((1,), (0,), (0,), None, (1,), 1, False)
 
 def _check_one_type(*tensors: Tensor) -> None:
     """Refuse factors of two types, as PyTorch does."""
-    if len({one.dtype for one in tensors}) > 1:
-        raise RuntimeError(f"expected matrices of one dtype, but got {', '.join(str(one.dtype) for one in tensors)}")
+    if len({tensor.dtype for tensor in tensors}) > 1:
+        raise RuntimeError(
+            f"expected matrices of one dtype, but got {', '.join(str(tensor.dtype) for tensor in tensors)}"
+        )
 
 
 def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -109,8 +127,8 @@ def _batched(a: Tensor, b: Tensor) -> Tensor:
         return a.new_zeros(batch, rows, columns)
     src = a.transpose(0, 1).reshape(rows, batch * inner, 1)
     weights = b.transpose(1, 2).reshape(batch * columns, inner, 1)
-    found = kernels.compute(passes.forward(src, weights, None, _ONE_TAP._replace(groups=batch)))
-    return found.reshape(rows, batch, columns).transpose(0, 1)
+    products = kernels.compute(passes.forward(src, weights, None, _ONE_TAP._replace(groups=batch)))
+    return products.reshape(rows, batch, columns).transpose(0, 1)
 
 
 @row("mm", formula="Convolution with one tap: rows are images, columns are channels", order=OF_OPERATOR, bound=_BOUND)
@@ -163,9 +181,9 @@ def baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, al
     return _plus(self, _batched(batch1.float(), batch2.float()), beta, alpha, batch1.dtype)
 
 
-def _plus(self: Tensor, found: Tensor, beta: float, alpha: float, to: torch.dtype) -> Tensor:
-    found = found if alpha == 1 else found * alpha
+def _plus(self: Tensor, result: Tensor, beta: float, alpha: float, to: torch.dtype) -> Tensor:
+    result = result if alpha == 1 else result * alpha
     if beta != 0:
-        added = self.float().expand(found.shape) if beta == 1 else self.float().expand(found.shape) * beta
-        found = found + added
-    return found.to(to)
+        added = self.float().expand(result.shape) if beta == 1 else self.float().expand(result.shape) * beta
+        result = result + added
+    return result.to(to)

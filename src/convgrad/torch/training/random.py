@@ -113,13 +113,15 @@ def normal(self: Tensor, mean: float = 0, std: float = 1, *, generator: torch.Ge
 )
 def normal_of(mean: float | Tensor, std: float | Tensor = 1, *, generator: torch.Generator | None = None) -> Tensor:
     """Return normal random numbers with a mean and a deviation per element."""
-    shape = torch.broadcast_shapes(*[one.shape for one in (mean, std) if isinstance(one, torch.Tensor)])
+    shape = torch.broadcast_shapes(
+        *[parameter.shape for parameter in (mean, std) if isinstance(parameter, torch.Tensor)]
+    )
     return _normal(shape, generator) * std + mean
 
 
 def _is_exact(start: float, end: float, step: float = 1, *, out: Tensor) -> bool:
-    whole = all(float(one).is_integer() and abs(one) < 1 << 24 for one in (start, end, step))
-    return whole or not out.is_floating_point()
+    is_of_integers = all(float(number).is_integer() and abs(number) < 1 << 24 for number in (start, end, step))
+    return is_of_integers or not out.is_floating_point()
 
 
 @row(

@@ -95,7 +95,9 @@ def record(step: Callable[[], object]) -> Run:
 
     def see(name: str, place: str, results: object, arguments: object) -> None:
         packet = name.partition("::")[2].split(".")[0]
-        tensors = [one for one in tree_leaves(results) if isinstance(one, torch.Tensor) and one.layout == torch.strided]
+        tensors = [
+            leaf for leaf in tree_leaves(results) if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided
+        ]
         if tensors and packet not in _UNWRITTEN:
             calls.append(RecordedCall(len(calls), name, place, fingerprint(tensors)[:12]))
 

@@ -86,11 +86,11 @@ def overloads_of(name: str) -> dict[str, str]:
     named = {}
     for other in (packet, f"{packet}_"):
         operators = getattr(torch.ops.aten, other, None)
-        for one in operators.overloads() if operators is not None else ():
-            operator = getattr(operators, one)
+        for overload in operators.overloads() if operators is not None else ():
+            operator = getattr(operators, overload)
             if _arguments(operator) == wanted:
                 stores = "out" if _has_out(operator) else "in place" if other != packet else "new"
-                named[other if one == "default" else f"{other}.{one}"] = stores
+                named[other if overload == "default" else f"{other}.{overload}"] = stores
     return named
 
 
@@ -103,22 +103,22 @@ def operator_of(name: str) -> OpOverload:
 
 def _arguments(operator: OpOverload) -> list[tuple[str, str]]:
     """Return names and types of an operator's arguments, without those that only receive results."""
-    return [(one.name, str(one.type)) for one in operator._schema.arguments if not one.is_out]
+    return [(argument.name, str(argument.type)) for argument in operator._schema.arguments if not argument.is_out]
 
 
 def _has_out(operator: OpOverload) -> bool:
-    return any(one.is_out for one in operator._schema.arguments)
+    return any(argument.is_out for argument in operator._schema.arguments)
 
 
 def result_type(*tensors: Tensor) -> torch.dtype:
     """Return the type of an elementwise result."""
     by_rank: list[Tensor] = []  # an empty tensor of each category: with axes, and without
-    for shape, some in (((1,), [one for one in tensors if one.dim()]), ((), [one for one in tensors if not one.dim()])):
-        if some:
-            dtype = reduce(torch.promote_types, [one.dtype for one in some])
-            by_rank.append(torch.empty(shape, dtype=dtype, device="meta"))
-    found: torch.dtype = torch.result_type(by_rank[0], by_rank[-1])
-    return found
+    for shape in ((1,), ()):
+        dtypes = [tensor.dtype for tensor in tensors if bool(tensor.dim()) == bool(shape)]
+        if dtypes:
+            by_rank.append(torch.empty(shape, dtype=reduce(torch.promote_types, dtypes), device="meta"))
+    result: torch.dtype = torch.result_type(by_rank[0], by_rank[-1])
+    return result
 
 
 def common_type(*tensors: Tensor) -> tuple[torch.dtype, tuple[Tensor, ...]]:
@@ -128,7 +128,7 @@ def common_type(*tensors: Tensor) -> tuple[torch.dtype, tuple[Tensor, ...]]:
     """
     result = result_type(*tensors)
     inner = torch.float32 if result in LOW else result
-    return result, tuple([one.to(inner) for one in tensors])
+    return result, tuple([tensor.to(inner) for tensor in tensors])
 
 
 def stored(operation: Function, x: Tensor, y: Tensor | float, to: torch.dtype, out: Tensor | None) -> Tensor:
@@ -149,7 +149,7 @@ def check_cast(dtype: torch.dtype, out: Tensor) -> None:
         raise RuntimeError(f"result type {dtype} can't be cast to the output type {out.dtype}")
 
 
-def formatted(found: Tensor, like: Tensor) -> Tensor:
+def formatted(result: Tensor, like: Tensor) -> Tensor:
     """Return a result in the type and the memory format of a tensor."""
-    last = LAST.get(found.dim()) if is_channels_last(like) else None
-    return found.to(like.dtype).contiguous(memory_format=last or torch.contiguous_format)
+    last = LAST.get(result.dim()) if is_channels_last(like) else None
+    return result.to(like.dtype).contiguous(memory_format=last or torch.contiguous_format)

@@ -32,7 +32,7 @@ REMEMBERED = 1024  # kinds of calls
 
 def is_served(*values: object) -> bool:
     """Return whether maps compute on tensors of these types: f32, bf16 and f16, and numbers."""
-    return all(one.dtype in SUMMED for one in values if isinstance(one, torch.Tensor))
+    return all(value.dtype in SUMMED for value in values if isinstance(value, torch.Tensor))
 
 
 def elements(name: str, *operands: Operand, out: Tensor | None = None) -> Tensor:
@@ -46,22 +46,23 @@ def elements(name: str, *operands: Operand, out: Tensor | None = None) -> Tensor
     result = out if out is not None and fits else call.empty(call.dtype)
     if out is not None:
         _refuse_overlap(out, operands)
-    addresses, kept = call.read(operands)
-    compute(name, call.tensors, call.extents, [*addresses, result.data_ptr()], (kept, result))
+    addresses, owners = call.read(operands)
+    compute(name, call.tensors, call.extents, [*addresses, result.data_ptr()], (owners, result))
     return result
 
 
 def _update(name: str, targets: Sequence[Tensor], *operands: Operand) -> None:
     """Write the first results of a map on tensors and numbers to ``targets``, which are among the operands."""
-    call = _known(name, _kinds(operands), tuple([one.dtype for one in targets]))
+    call = _known(name, _kinds(operands), tuple([target.dtype for target in targets]))
     for target in targets:
         _refuse_overlap(target, operands)
-    addresses, kept = call.read(operands)
+    addresses, owners = call.read(operands)
     results: list[Tensor] = [
-        one if (one.shape, one.stride()) == (call.shape, call.strides) else call.empty(one.dtype) for one in targets
+        target if (target.shape, target.stride()) == (call.shape, call.strides) else call.empty(target.dtype)
+        for target in targets
     ]
-    places = [*addresses, *[one.data_ptr() for one in results]]
-    compute(name, call.tensors, call.extents, places, (kept, results))
+    places = [*addresses, *[result.data_ptr() for result in results]]
+    compute(name, call.tensors, call.extents, places, (owners, results))
     for target, result in zip(targets, results, strict=True):
         if result is not target:
             target.copy_(result)
@@ -78,12 +79,12 @@ def update_lists(name: str, lists: Sequence[Sequence[Tensor]], numbers: Sequence
         if not first.numel():
             continue
         kind = first.shape, first.stride()
-        if all((one.shape, one.stride()) == kind for one in tensors[1:]) and _span(first) == first.numel():
-            groups.setdefault(tuple([one.dtype for one in tensors]), []).append(tensors)
+        if all((tensor.shape, tensor.stride()) == kind for tensor in tensors[1:]) and _span(first) == first.numel():
+            groups.setdefault(tuple([tensor.dtype for tensor in tensors]), []).append(tensors)
         else:
             _update(name, tensors[:results], *tensors, *numbers)
     for dtypes, rows in groups.items():
-        places = [[one.data_ptr() for one in row[:results]] + [*map(read_address, row[results:])] for row in rows]
+        places = [[tensor.data_ptr() for tensor in row[:results]] + [*map(read_address, row[results:])] for row in rows]
         addresses = tuple(map(tuple, places))
         lengths = tuple([row[0].numel() for row in rows])
         if not SUMMED.issuperset(dtypes) or _overlap(addresses, lengths, dtypes):
@@ -91,8 +92,8 @@ def update_lists(name: str, lists: Sequence[Sequence[Tensor]], numbers: Sequence
                 _update(name, row[:results], *row, *numbers)
             continue
         formats = tuple([NAMES[dtype] for dtype in dtypes])
-        found = Lists(formats, len(numbers), results, addresses, lengths)
-        on(TORCH.pool, elementwise.compute_lists, name, found, _f32(numbers), threads_of_call(), rows)
+        formatted_lists = Lists(formats, len(numbers), results, addresses, lengths)
+        on(TORCH.pool, elementwise.compute_lists, name, formatted_lists, _f32(numbers), threads_of_call(), rows)
 
 
 @lru_cache(REMEMBERED_LISTS)
@@ -119,12 +120,12 @@ def _refuse_overlap(out: Tensor, operands: Sequence[object]) -> None:
     """
     begin = out.data_ptr()
     end = begin + out.element_size() * _span(out)
-    for one in operands:
-        if not isinstance(one, torch.Tensor) or one is out:
+    for operand in operands:
+        if not isinstance(operand, torch.Tensor) or operand is out:
             continue
-        first, size = read_address(one), _dense_bytes(one)
-        same = (first, one.dtype, one.shape, one.stride()) == (begin, out.dtype, out.shape, out.stride())
-        if size and first < end and begin < first + size and not same:
+        first, size = read_address(operand), _dense_bytes(operand)
+        is_same = (first, operand.dtype, operand.shape, operand.stride()) == (begin, out.dtype, out.shape, out.stride())
+        if size and first < end and begin < first + size and not is_same:
             raise RuntimeError(
                 "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
                 "memory location. Please clone() the tensor before performing the operation."
@@ -151,7 +152,12 @@ NUMBER, ROW_NUMBER, _AS_IT_IS = "number", "per row", "as it is"  # how an operan
 
 def _kinds(operands: Sequence[Operand]) -> tuple[Kind | None, ...]:
     """Return the kinds of operands; None is a number."""
-    return tuple([(one.dtype, one.shape, one.stride()) if isinstance(one, torch.Tensor) else None for one in operands])
+    return tuple(
+        [
+            (operand.dtype, operand.shape, operand.stride()) if isinstance(operand, torch.Tensor) else None
+            for operand in operands
+        ]
+    )
 
 
 class _ElementsCall(NamedTuple):
@@ -170,54 +176,54 @@ class _ElementsCall(NamedTuple):
 
     def read(self, operands: Sequence[Operand]) -> tuple[list[int], list[object]]:
         """Return the addresses of the operands, and the objects with their memory."""
-        memory = _f32([one for one in operands if not isinstance(one, torch.Tensor)])
-        kept: list[object] = [memory]
+        memory = _f32([operand for operand in operands if not isinstance(operand, torch.Tensor)])
+        owners: list[object] = [memory]
         at, addresses = address_of(memory), []
-        for one, way in zip(operands, self.ways, strict=True):
-            if not isinstance(one, torch.Tensor):
+        for operand, way in zip(operands, self.ways, strict=True):
+            if not isinstance(operand, torch.Tensor):
                 addresses.append(at)
                 at += F32_BYTES
                 continue
             if way == _AS_IT_IS:
-                tensor = one
+                tensor = operand
             elif isinstance(way, str):
-                tensor = one.to(torch.float32).contiguous()
+                tensor = operand.to(torch.float32).contiguous()
             else:
-                tensor = self.empty(way).copy_(one)
-            kept.append(tensor)
+                tensor = self.empty(way).copy_(operand)
+            owners.append(tensor)
             addresses.append(read_address(tensor))
-        return addresses, kept
+        return addresses, owners
 
 
 @lru_cache(REMEMBERED)
 def _known(name: str, kinds: tuple[Kind | None, ...], targets: tuple[torch.dtype, ...] = ()) -> _ElementsCall:
     """Return the call of a map on operands of these kinds. ``targets`` are types of results, if not PyTorch's."""
     metas = [None if kind is None else torch.empty_strided(*kind[1:], dtype=kind[0], device="meta") for kind in kinds]
-    given = [one for one in metas if one is not None]
-    to = result_type(*given)
+    tensors = [meta for meta in metas if meta is not None]
+    to = result_type(*tensors)
     if to not in SUMMED:
         raise UnservedError(f"has no specified operations for {to}")
-    shape = torch.broadcast_shapes(*[one.shape for one in given])
-    first = next((one for one in given if one.shape == shape), None)
+    shape = torch.broadcast_shapes(*[tensor.shape for tensor in tensors])
+    first = next((tensor for tensor in tensors if tensor.shape == shape), None)
     result = torch.empty(shape, dtype=to, device="meta") if first is None else torch.empty_like(first, dtype=to)
-    axes = _axes_of_rows([one for one in given if one.shape != shape], result)
+    axes = _axes_of_rows([tensor for tensor in tensors if tensor.shape != shape], result)
     rows, columns = (prod(shape[:axes]), prod(shape[axes:])) if axes < len(shape) else (1, result.numel())
     ways: list[str | torch.dtype] = []
-    tensors = []
-    for one in metas:
-        if one is None:
+    strided = []
+    for meta in metas:
+        if meta is None:
             ways.append(NUMBER)
-            tensors.append(Strided(PER_ROW, 0, 0))
-        elif axes < len(shape) and one.shape != shape:
+            strided.append(Strided(PER_ROW, 0, 0))
+        elif axes < len(shape) and meta.shape != shape:
             ways.append(ROW_NUMBER)
-            tensors.append(Strided(PER_ROW, 0, F32_BYTES))
+            strided.append(Strided(PER_ROW, 0, F32_BYTES))
         else:
-            read = one.dtype if one.dtype in SUMMED else torch.float32
-            is_like = (one.dtype, one.shape, one.stride()) == (read, shape, result.stride())
+            read = meta.dtype if meta.dtype in SUMMED else torch.float32
+            is_like = (meta.dtype, meta.shape, meta.stride()) == (read, shape, result.stride())
             ways.append(_AS_IT_IS if is_like else read)
-            tensors.append(Strided(NAMES[read], 0, columns * read.itemsize))
-    tensors += [Strided(NAMES[dtype], 0, columns * dtype.itemsize) for dtype in targets or (to,)]
-    return _ElementsCall(to, shape, result.stride(), tuple(ways), tuple(tensors), (1, rows, columns))
+            strided.append(Strided(NAMES[read], 0, columns * read.itemsize))
+    strided += [Strided(NAMES[dtype], 0, columns * dtype.itemsize) for dtype in targets or (to,)]
+    return _ElementsCall(to, shape, result.stride(), tuple(ways), tuple(strided), (1, rows, columns))
 
 
 def _axes_of_rows(smaller: Sequence[Tensor], result: Tensor) -> int:
@@ -226,21 +232,21 @@ def _axes_of_rows(smaller: Sequence[Tensor], result: Tensor) -> int:
     Return the number of all axes if there are no such operands, or if an operand varies along other axes.
     """
     rank: int = result.dim()
-    found = {_leading_axes(one.shape, result.shape) for one in smaller}
-    if len(found) != 1 or not result.is_contiguous():
+    counts = {_leading_axes(operand.shape, result.shape) for operand in smaller}
+    if len(counts) != 1 or not result.is_contiguous():
         return rank
-    (axes,) = found
+    (axes,) = counts
     return rank if axes is None else axes
 
 
-def _leading_axes(some: Sequence[int], shape: Sequence[int]) -> int | None:
-    """Return k if a shape is the first k extents of another one, and then 1; else None."""
-    if len(some) != len(shape):
-        return None if prod(some) != 1 else 0
-    axes: int = len(some)
-    while axes and some[axes - 1] == 1:
+def _leading_axes(smaller: Sequence[int], shape: Sequence[int]) -> int | None:
+    """Return k if a smaller shape is the first k extents of another one, and then 1; else None."""
+    if len(smaller) != len(shape):
+        return None if prod(smaller) != 1 else 0
+    axes: int = len(smaller)
+    while axes and smaller[axes - 1] == 1:
         axes -= 1
-    return axes if tuple(some[:axes]) == tuple(shape[:axes]) else None
+    return axes if tuple(smaller[:axes]) == tuple(shape[:axes]) else None
 
 
 def compute(name: str, tensors: tuple[Strided, ...], extents: Extents, addresses: Sequence[int], keep: object) -> None:

@@ -60,7 +60,7 @@ class Watcher(TorchDispatchMode):  # type: ignore[misc]
 
     def _before(self, module: torch.nn.Module, inputs: object) -> None:
         if not self._modules:
-            self._names = {id(one): name for name, one in module.named_modules()}
+            self._names = {id(child): name for name, child in module.named_modules()}
         self._modules.append(f"{self._names.get(id(module)) or 'model'} ({type(module).__name__})")
 
     def _after(self, module: torch.nn.Module, inputs: object, output: object) -> None:
