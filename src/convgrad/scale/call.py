@@ -69,11 +69,11 @@ class ScaleCall:
             part = subproblem.problem  # its operands end at the last position that the piece reads
             before = as_partials(part, 0, done.images, done.sums)
             images = partials_of(
-                part, _canonical(subproblem, slot.given), subproblem.images.start, self.threads, before=before
+                part, _canonical(subproblem, slot.operands), subproblem.images.start, self.threads, before=before
             )
             return State(images.end, 0, images.sums)
         begun = Rows(of_images(problem, 1), done.images, range(done.rows), done.started) if done.rows else None
-        rows = rows_of(subproblem, problem, slot.given, self.threads, begun)
+        rows = rows_of(subproblem, problem, slot.operands, self.threads, begun)
         if not rows.is_whole:
             return State(done.images, rows.rows.stop, done.sums, rows.sums)
         sums = as_partials(problem, 0, done.images, done.sums) + rows.partials()
@@ -85,7 +85,7 @@ class ScaleCall:
         assert target is not None, "a call that is run has somewhere to write"
         room = target.room(subproblem.writes)
         out = room.transpose(self.problem.output_order)
-        engines.execute(subproblem.problem, _canonical(subproblem, slot.given), out, self.threads)
+        engines.execute(subproblem.problem, _canonical(subproblem, slot.operands), out, self.threads)
         target.write(subproblem.writes, room)
         if _ends_its_images(self.problem, subproblem):
             return State(subproblem.images.stop)
@@ -112,8 +112,8 @@ def _ends_its_images(problem: Problem, subproblem: SubProblem) -> bool:
     return all(some.stop == rows.stop for some, rows in zip(subproblem.ranges[:1], whole(problem), strict=False))
 
 
-def _canonical(subproblem: SubProblem, given: list[Array]) -> list[Array]:
-    return [array.transpose(order) for array, order in zip(given, subproblem.problem.operand_orders, strict=True)]
+def _canonical(subproblem: SubProblem, operands: list[Array]) -> list[Array]:
+    return [array.transpose(order) for array, order in zip(operands, subproblem.problem.operand_orders, strict=True)]
 
 
 def called(
@@ -136,9 +136,9 @@ def called(
     prepared = prepare(operator, stand_ins(operator, inputs), attributes, dtype, accumulate, lenient=True)
     problem, taken = prepared.problem, prepared.taken
     check_order(problem)
-    given = {port.name: value for port, value in zip(prepared.op.operands, inputs, strict=False)}
+    named_inputs = {port.name: value for port, value in zip(prepared.op.operands, inputs, strict=False)}
     sources = tuple(
-        source_of(problem.operator, name, given[name], stands.shape, problem.operand_format)
+        source_of(problem.operator, name, named_inputs[name], stands.shape, problem.operand_format)
         for name, stands in taken.items()
     )
     target = None if out is None else target_of(problem, out, sources)

@@ -98,7 +98,7 @@ def run(
         warnings.warn(problem.note, UserWarning, stacklevel=2)
     done, keeping = State(), _nobody()
     if checkpoint is not None:
-        kept = checkpoint_of(problem, checkpoint, [source.given for source in call.sources], out)
+        kept = checkpoint_of(problem, checkpoint, [source.operand for source in call.sources], out)
         done, keeping = kept.load() or done, kept.kept()
     with reporting(problem.operator, progress) as tell, keeping as keep:
         done = _all(call, done, keep, tell)

@@ -42,7 +42,7 @@ class OperandSource:
 
     operator: str
     name: str
-    given: Any
+    operand: Any
     shape: tuple[int, ...]
     format: Format
     how: How
@@ -55,11 +55,11 @@ class OperandSource:
 
     def bytes_of(self, region: Region) -> int:
         """Return the number of bytes of a region."""
-        return prod(len(range(one.start, one.stop)) for one in region) * self.format.dtype.itemsize
+        return prod(len(range(interval.start, interval.stop)) for interval in region) * self.format.dtype.itemsize
 
-    def of(self, given: Array) -> OperandSource:
+    def of(self, array: Array) -> OperandSource:
         """Return a source of the same operand after it was read whole into an array."""
-        return replace(self, given=given, how="in place", chunks=())
+        return replace(self, operand=array, how="in place", chunks=())
 
     def read_whole(self) -> Array:
         """Return the whole operand, in memory."""
@@ -72,16 +72,16 @@ class OperandSource:
         Errors name the operand and the region.
         """
         if self.how == "in place":
-            view: Array = self.given[region]
+            view: Array = self.operand[region]
             return view
-        shape = tuple(one.stop - one.start for one in region)
+        shape = tuple(interval.stop - interval.start for interval in region)
         try:
             if self.how == "copied":
                 assert room is not None, "what is copied has memory"
                 into: Array = np.ndarray(shape, self.format.dtype, room)
-                _copy(self.given[region], into, stopped)
+                _copy(self.operand[region], into, stopped)
                 return into
-            got = np.asarray(self.given[region])
+            got = np.asarray(self.operand[region])
         except (Stopped, MemoryError):
             raise
         except Exception as error:
@@ -97,7 +97,7 @@ class OperandSource:
 
 def words_of(name: str, region: Region) -> str:
     """Return a region of an array as text, for example ``src[0:2, 3:5]``."""
-    return f"{name}[{', '.join(f'{one.start}:{one.stop}' for one in region)}]"
+    return f"{name}[{', '.join(f'{interval.start}:{interval.stop}' for interval in region)}]"
 
 
 def at_place(value: object, fmt: Format | None = None) -> object:
@@ -176,8 +176,8 @@ def chunks_of(value: Any) -> tuple[int, ...]:
     chunks = getattr(value, "chunks", None)
     if not isinstance(chunks, Sequence) or not chunks or len(chunks) != len(value.shape):
         return ()
-    each = [_chunk(one) for one in chunks]
-    return tuple(each) if all(each) else ()
+    extents = [_chunk(axis_chunks) for axis_chunks in chunks]
+    return tuple(extents) if all(extents) else ()
 
 
 def _chunk(extents: Any) -> int:
@@ -189,10 +189,10 @@ def _chunk(extents: Any) -> int:
     return int(extents[0]) if begins_regular and all(b - a <= extents[0] for a, b in pairwise(ends)) else 0
 
 
-def _copy(given: Array, into: Array, stopped: Callable[[], bool]) -> None:
+def _copy(array: Array, into: Array, stopped: Callable[[], bool]) -> None:
     """Copy an array in steps along the first axis that has an extent above 1. NumPy releases the GIL in each step."""
-    if given.dtype == into.dtype and into.dtype.isbuiltin != 1:  # as integers: faster
-        given, into = given.view(f"u{into.itemsize}"), into.view(f"u{into.itemsize}")
+    if array.dtype == into.dtype and into.dtype.isbuiltin != 1:  # as integers: faster
+        array, into = array.view(f"u{into.itemsize}"), into.view(f"u{into.itemsize}")
     axis = next((axis for axis, extent in enumerate(into.shape) if extent > 1), 0)
     lead = (slice(None),) * axis
     lines = into.shape[axis] if into.ndim else 0
@@ -201,4 +201,4 @@ def _copy(given: Array, into: Array, stopped: Callable[[], bool]) -> None:
         if stopped():
             raise Stopped
         some = (*lead, slice(begin, begin + step))
-        np.copyto(into[some], given[some])
+        np.copyto(into[some], array[some])
