@@ -377,6 +377,6 @@ def test_filters_of_sampled_elements(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = found(rounded)
     monkeypatch.setattr("convgrad.verify.judge.statistics.filters.MULTIPLY_ADDS", 0)
     sampled = found(rounded)
-    assert sampled.found == whole.found
+    assert sampled.defects == whole.defects
     assert sampled.statistics[words] == pytest.approx(whole.statistics[words], rel=1e-6)
     assert words not in found(noise).statistics

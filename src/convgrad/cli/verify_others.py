@@ -56,22 +56,22 @@ def _print_tolerance(options: VerifyOptions, cases: Sequence[Case], limits: Limi
                 continue
             posed = pose(case, options, limits)
             how = declared_by(options, posed.call.problem, options.height, shared=len(cases) > 1)
-            found = tolerance(posed.call, how)
-            progress.say(json.dumps(_values(case, posed, found)) if options.json else f"{case.name}  {found}")
+            smallest = tolerance(posed.call, how)
+            progress.say(json.dumps(_values(case, posed, smallest)) if options.json else f"{case.name}  {smallest}")
     return DONE if left else WRONG
 
 
-def _values(case: Case, posed: Posed, found: Tolerance) -> Mapping[str, object]:
+def _values(case: Case, posed: Posed, smallest: Tolerance) -> Mapping[str, object]:
     return {
         "case": case.name,
         "place": case.place,
         "operands": posed.operands,
-        "atol": found.atol,
-        "rtol": found.rtol,
-        "elements": found.elements,
-        "unbounded": found.unbounded,
-        "zeros": found.zeros,
-        "seen": dict(found.seen),
+        "atol": smallest.atol,
+        "rtol": smallest.rtol,
+        "elements": smallest.elements,
+        "unbounded": smallest.unbounded,
+        "zeros": smallest.zeros,
+        "seen": dict(smallest.detections),
     }
 
 
@@ -86,9 +86,9 @@ def _element(options: VerifyOptions, cases: Sequence[Case], limits: Limits) -> i
     if isinstance(result, Verdict):
         say(str(result))
         return WRONG
-    found = certificate(posed.call, options.element, result, declared_of(options, posed))
-    say(json.dumps(found, indent=2))
-    return DONE if found["conclusions"]["verdict"] == "inside" else WRONG
+    document = certificate(posed.call, options.element, result, declared_of(options, posed))
+    say(json.dumps(document, indent=2))
+    return DONE if document["conclusions"]["verdict"] == "inside" else WRONG
 
 
 OTHERS: Mapping[str, Other] = {"export": _export, "print_tolerance": _print_tolerance, "element": _element}

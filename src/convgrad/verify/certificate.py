@@ -92,8 +92,8 @@ def certificate(
 
 
 def _attributes(prepared: Prepared) -> Mapping[str, object]:
-    given = {a.name: getattr(prepared.attributes, a.means) for a in prepared.op.attributes}
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in given.items() if v is not None}
+    values = {a.name: getattr(prepared.attributes, a.means) for a in prepared.op.attributes}
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v is not None}
 
 
 def _described(array: Array, prepared: Prepared) -> dict[str, object]:

@@ -100,8 +100,8 @@ def check(
         before = prepared.canonical_output(before)
     calls = chain([first], results)
 
-    def judged(found: Sequence[object]) -> list[Verdict]:
-        return verdicts_of([(one, how) for one in found], prepared, before, sample=some)
+    def judged(answers: Sequence[object]) -> list[Verdict]:
+        return verdicts_of([(answer, how) for answer in answers], prepared, before, sample=some)
 
     return verdict_on_calls(lambda: next(calls), times, judged)
 
@@ -188,6 +188,6 @@ def as_result(value: object, problem: Problem, name: str = "result") -> tuple[Ar
         sums = f"sums of {problem.operand_format} operands are kept in f32 and rounded to f32 or to fewer bits"
         refuse("T4", problem.operator, f"{name} must be of a type that results have: {sums}; got f64")
     if array.shape != problem.output_shape:  # D2
-        wanted, given = (f"{fmt} {shape_words(shape)}" for shape in (problem.output_shape, array.shape))
-        refuse("D2", problem.operator, f"{name} must be {wanted}; got {given}")
+        wanted, got = (f"{fmt} {shape_words(shape)}" for shape in (problem.output_shape, array.shape))
+        refuse("D2", problem.operator, f"{name} must be {wanted}; got {got}")
     return arrays.native(array, fmt), fmt

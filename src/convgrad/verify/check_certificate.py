@@ -96,16 +96,16 @@ def conclusions(certificate: dict[str, Any]) -> dict[str, Any]:
     if name in SPENT and str(got) == "nan":  # this NaN may stand for infinity
         inside = any(not isinstance(end, Fraction) for end in ends)
     numbers = {"exact": exact, "rounded": rounded(exact, name), "magnitude": magnitude, "bound": bound}
-    found = {key: str(value) for key, value in numbers.items()} | {"candidate": str(got)}
+    texts = {key: str(value) for key, value in numbers.items()} | {"candidate": str(got)}
     verdict = "undecided" if bound == inf else "inside" if inside else "beyond"
-    return {**found, "error": None if error is None else str(error), "share": share, "verdict": verdict}
+    return {**texts, "error": None if error is None else str(error), "share": share, "verdict": verdict}
 
 
 def disagreements(certificate: dict[str, Any], raw: dict[str, bytes]) -> list[str]:
     """Return sentences on stated conclusions that do not follow, and on operands whose bytes have another hash."""
-    found, stated = conclusions(certificate), certificate["conclusions"]
-    other = sorted(key for key in {*found, *stated} if found.get(key) != stated.get(key))
-    wrong = [f"{key} is stated as {stated.get(key)}, but is {found.get(key)}" for key in other]
+    right, stated = conclusions(certificate), certificate["conclusions"]
+    other = sorted(key for key in {*right, *stated} if right.get(key) != stated.get(key))
+    wrong = [f"{key} is stated as {stated.get(key)}, but is {right.get(key)}" for key in other]
     for name, data in raw.items():
         if hashlib.sha256(data).hexdigest() != certificate["operands"][name]["sha256"]:
             wrong.append(f"the bytes of {name} have another hash")
@@ -119,8 +119,8 @@ def main(arguments: list[str]) -> int:
         return 1
     try:
         certificate = json.loads(Path(arguments[0]).read_text("utf-8-sig"))
-        given = dict(argument.split("=", 1) for argument in arguments[1:])
-        wrong = disagreements(certificate, {name: Path(path).read_bytes() for name, path in given.items()})
+        paths = dict(argument.split("=", 1) for argument in arguments[1:])
+        wrong = disagreements(certificate, {name: Path(path).read_bytes() for name, path in paths.items()})
         said = f"element {certificate['index']} of {certificate['operator']}: {certificate['conclusions']['verdict']}"
     except (OSError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         wrong = [f"no certificate to check: {type(error).__name__}: {error}"]

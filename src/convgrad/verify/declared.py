@@ -40,8 +40,8 @@ class Declared:
     @property
     def filtering(self) -> tuple[int, int] | None:
         """M and R of Winograd's F(M, R), M outputs of R taps along each axis; None for other algorithms."""
-        found = _WINOGRAD.fullmatch(self.algorithm)
-        return (int(found[1]), int(found[2])) if found else None
+        match = _WINOGRAD.fullmatch(self.algorithm)
+        return (int(match[1]), int(match[2])) if match else None
 
 
 def declared(
@@ -131,8 +131,8 @@ def _check_blocks(problem: Problem, blocks: tuple[int, ...]) -> None:
     count = str(terms) if terms == with_padding else f"{terms} to {with_padding}"
     wanted = f"the blocks of an order must have {count} terms together, as {_sum_of(problem)} has"
     hint = "Pass the sizes of all blocks, or their rounding depth as one number"
-    given = f"{sum(blocks)} in {len(blocks)} blocks"
-    raise InvalidAttributeError(f"{problem.operator}: {wanted}; got {given}. {hint}")
+    blocks_words = f"{sum(blocks)} in {len(blocks)} blocks"
+    raise InvalidAttributeError(f"{problem.operator}: {wanted}; got {blocks_words}. {hint}")
 
 
 def _sum_of(problem: Problem) -> str:

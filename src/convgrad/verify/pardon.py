@@ -40,15 +40,15 @@ def pardoned(
             yield f"none is beyond the bound of sums kept in {fmt}"
     if how.algorithm == SUM and got.size <= SMALL:
         narrow = {
-            each.name: each
-            for each in (fmt, problem.output_format)
-            if each.significand_bits < how.accumulation.significand_bits
+            narrow_format.name: narrow_format
+            for narrow_format in (fmt, problem.output_format)
+            if narrow_format.significand_bits < how.accumulation.significand_bits
         }
         actual, where = got.astype(np.float64).ravel(), np.arange(got.size)
-        for each in narrow.values():
-            sums = running_sums(problem, operands, old, where, each)
+        for narrow_format in narrow.values():
+            sums = running_sums(problem, operands, old, where, narrow_format)
             if any(np.array_equal(round_to(total, problem.output_format), actual) for _, total in sums):
-                yield f"all elements have the bits of one running sum in {each}"
+                yield f"all elements have the bits of one running sum in {narrow_format}"
     minimum = 2.0**fmt.min_exponent
     with np.errstate(invalid="ignore"):  # operands may be NaN
         subnormal = [(np.abs(array) < array.dtype.type(minimum)) & (array != 0) for array in operands]

@@ -103,12 +103,12 @@ def parsed(text: str, where: str) -> Any:
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found: dict[str, object] = {}
+    members: dict[str, object] = {}
     for key, value in pairs:
-        if key in found:
+        if key in members:
             raise _RefusedError(f"keys of an object must differ; {printable(key)!r:.200} stands twice")
-        found[key] = value
-    return found
+        members[key] = value
+    return members
 
 
 def _refuse_constant(name: str) -> Any:

@@ -35,8 +35,8 @@ def read_line(text: str, place: Place) -> list[Case]:
     >>> [(case.operator, case.shapes) for case in read_line(word, Place("x"))]
     [('ConvolutionBackwardWeights', ((8, 32, 32, 16), (8, 32, 32, 16), (16, 8, 3, 3)))]
     """
-    found = (Word(match[0], replace(place, column=place.column + match.start())) for match in re.finditer(r"\S+", text))
-    driver, command, flag_words = _command(tuple(found))
+    words = (Word(match[0], replace(place, column=place.column + match.start())) for match in re.finditer(r"\S+", text))
+    driver, command, flag_words = _command(tuple(words))
     boo = driver == "iree-boo-driver"
     if command.text in UNSERVED:
         return [
@@ -114,12 +114,14 @@ def _convolution(flags: Flags, boo: bool) -> _Convolution:
     outer, inner = flags.number("out_channels"), flags.number("in_channels")
     effective = tuple(map(effective_kernel, kernel, dilations))
     if transposed:
-        made = tuple(
+        result_extents = tuple(
             transposed_extent(i, e, s, 2 * p, op)
             for i, e, s, p, op in zip(size, effective, strides, pads, extra, strict=True)
         )
     else:
-        made = tuple(forward_extent(i, e, s, 2 * p) for i, e, s, p in zip(size, effective, strides, pads, strict=True))
+        result_extents = tuple(
+            forward_extent(i, e, s, 2 * p) for i, e, s, p in zip(size, effective, strides, pads, strict=True)
+        )
     attributes: dict[str, object] = {
         "strides": list(strides),
         "pads_begin": list(pads),
@@ -139,7 +141,7 @@ def _convolution(flags: Flags, boo: bool) -> _Convolution:
         transposed,
         (n, inner, *size),
         (*channels, *kernel),
-        (n, outer, *made),
+        (n, outer, *result_extents),
         attributes,
         {
             name: layout.lower().translate({ord("n"): "o", ord("c"): "i"} if name == "weights" else {})
@@ -244,8 +246,8 @@ def _case(conv: _Convolution, bit: int, command: str, flags: Flags) -> Case:
 
 def _numbers(flags: Flags, conv: _Convolution) -> str:
     """Return a short text for the case's name: the numbers that the line gives, and the layouts."""
-    given = [(name, NUMBERS[name][0]) for name in NUMBERS if name in flags.numbers and name != "forw"]
-    letters = "".join(f"{short}{flags.numbers[name]}" for name, short in given if short.isalpha())
-    deep = "".join(f"_{name}{flags.numbers[name]}" for name, short in given if not short.isalpha())
+    names = [(name, NUMBERS[name][0]) for name in NUMBERS if name in flags.numbers and name != "forw"]
+    letters = "".join(f"{short}{flags.numbers[name]}" for name, short in names if short.isalpha())
+    deep = "".join(f"_{name}{flags.numbers[name]}" for name, short in names if not short.isalpha())
     layouts = "_".join(dict.fromkeys(conv.spelled.values()))
     return "_".join(filter(None, ("trans" * conv.transposed, letters + deep, layouts)))

@@ -118,7 +118,7 @@ class Tensors:
         self._inputs = [value for value in graph.input if text(value.name) not in self._inside]
         self._numbers = {text(value.name): number for number, value in enumerate(self._inputs)}
         self._outputs = {text(value.name): number for number, value in enumerate(graph.output)}
-        self._made = {text(name) for node in graph.node for name in node.output}
+        self._computed = {text(name) for node in graph.node for name in node.output}
         self._described = {text(value.name): value.type.tensor_type for value in (*graph.value_info, *graph.output)}
         self._inferred: dict[str, Any] | None = None
 
@@ -136,7 +136,7 @@ class Tensors:
             if folder:
                 return of_file(name, folder / f"input_{number}.pb", self._limits)
             return of_type(name, self._inputs[number].type.tensor_type, self._file)
-        if name not in self._made:
+        if name not in self._computed:
             sentence = "must be an input of the graph, a tensor of the model or the result of a node; it is none"
             raise FileError(f"{self._file}: {printable(name)} {sentence}")
         described = self._described.get(name)

@@ -28,7 +28,7 @@ class Diagnosis:
     """The places where a result is wrong, in words, and the defects recognised."""
 
     where: str = ""
-    found: tuple[Defect, ...] = ()
+    defects: tuple[Defect, ...] = ()
 
 
 def diagnose(
@@ -53,18 +53,18 @@ def diagnose(
     with np.errstate(all="ignore"):  # wrong results may overflow or contain NaN
         scene = Scene(got, beyond, reference, problem, operands, old, keep)
         one_block = scattered and scene.conv is not None and scene.conv.multiply_adds > WHOLE
-        found, left_out = _found(scene.of_worst_group() if one_block else scene)
-    return Diagnosis(f"{where}; not tried on operands so large: {left_out}" if left_out else where, found)
+        defects, left_out = _recognised(scene.of_worst_group() if one_block else scene)
+    return Diagnosis(f"{where}; not tried on operands so large: {left_out}" if left_out else where, defects)
 
 
-def _found(scene: Scene) -> tuple[tuple[Defect, ...], str]:
+def _recognised(scene: Scene) -> tuple[tuple[Defect, ...], str]:
     """Return the defects recognised; if there are none, also the rows of ``mutants.TABLE`` that were not tried."""
     fits = recognised(scene)
     if not fits:
-        found = tuple(marked(scene)) or tuple(running(scene)) or tuple(mixed(scene))
-        return found, "" if found else ", ".join(not_tried(scene))
+        defects = tuple(marked(scene)) or tuple(running(scene)) or tuple(mixed(scene))
+        return defects, "" if defects else ", ".join(not_tried(scene))
     if fits[0].chosen or fits[0].name == MULTIPLES:  # a fitted constant explains any result whose elements are equal
-        fits = [*(Fit(one.name, one.detail, 0.0, chosen=True) for one in running(scene)), *fits]
+        fits = [*(Fit(defect.name, defect.detail, 0.0, chosen=True) for defect in running(scene)), *fits]
     first, *others = fits
     others = [other for other in others if other.name != first.name and (first.chosen or not other.chosen)]
     also = dict.fromkeys(other.name for other in others)

@@ -46,13 +46,13 @@ def _orders(scene: Scene, tensor: str) -> Iterator[tuple[tuple[str, str], NDArra
     conv = scene.conv
     assert conv is not None
     channels = conv.src_channels if tensor == "src" else conv.dst_channels
-    each = channels // conv.groups
-    blocks = np.arange(channels).reshape(conv.groups, each)
+    per_group = channels // conv.groups
+    blocks = np.arange(channels).reshape(conv.groups, per_group)
     for words, (name, change) in BLOCKS.items():
         yield (name, words), blocks[change(np.arange(conv.groups))].ravel()
-    if each > 1:
+    if per_group > 1:
         yield ("groups interleaved", "channel c taken as one of group c mod g"), blocks.T.ravel()
-        dealt = np.arange(channels).reshape(each, conv.groups).T.ravel()
+        dealt = np.arange(channels).reshape(per_group, conv.groups).T.ravel()
         yield ("groups interleaved", "groups taken as every g-th channel"), dealt
 
 
@@ -64,7 +64,7 @@ def layouts(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations in which an operand is read, or the result written, with its axes in another memory order."""
     tensors = [(t, layout) for t, layout in zip(scene.problem.operands, scene.problem.layouts, strict=False)]
     for tensor, layout in [(scene.problem.output, scene.problem.layouts[-1]), *tensors]:
-        rank = scene.got.ndim if tensor == scene.problem.output else scene.given[tensor].ndim
+        rank = scene.got.ndim if tensor == scene.problem.output else scene.tensors[tensor].ndim
         if tensor == "bias" or not 2 <= rank <= RANK:
             continue
         for order in permutations(range(rank)):
@@ -143,10 +143,10 @@ def operands_swapped(scene: Scene) -> Iterator[DefectEffect]:
     conv = scene.conv
     if conv is None:
         return
-    given, problem = scene.given, scene.problem
+    tensors, problem = scene.tensors, scene.problem
     if problem.solves_for == "weights" and conv.src_shape == conv.dst_shape:
         yield DefectEffect(
-            "operands exchanged", "", edited(scene, {"src": lambda _: given["dst"], "dst": lambda _: given["src"]})
+            "operands exchanged", "", edited(scene, {"src": lambda _: tensors["dst"], "dst": lambda _: tensors["src"]})
         )
     if problem.solves_for in ("dst", "src") and conv.src_shape == conv.dst_shape:
         other = {"dst": "src", "src": "dst"}[problem.solves_for]

@@ -42,12 +42,12 @@ class Partly:
 
     def _with(self, other: Answer, where: Where, there: NDArray[np.bool_]) -> Answer:
         """Return the exact sums, with those of ``other`` there; ``other`` has all sums or only these."""
-        one = self.exact
-        value, magnitude, terms = one.value.ravel()[where], one.magnitude.ravel()[where], one.terms.ravel()[where]
+        exact = self.exact
+        value, magnitude, terms = exact.value.ravel()[where], exact.magnitude.ravel()[where], exact.terms.ravel()[where]
         some = there if other.value.size == where.size else np.ones(other.value.size, np.bool_)
         value[there], magnitude[there] = other.value.ravel()[some], other.magnitude.ravel()[some]
         terms[there] = other.terms.ravel()[some]
-        return Answer(value, magnitude, terms, one.integral and other.integral)
+        return Answer(value, magnitude, terms, exact.integral and other.integral)
 
 
 def partly(scene: Scene) -> Iterator[DefectEffect]:
@@ -59,23 +59,23 @@ def partly(scene: Scene) -> Iterator[DefectEffect]:
     chosen, places, names = 0.0, [], set[str]()
     mask = np.ones(scene.got.shape, np.bool_)
     for axis, words in enumerate(axis_words(scene.problem)):
-        if words.one != "image" and "channel" not in words.one:
+        if words.singular != "image" and "channel" not in words.singular:
             continue
         extent = scene.got.shape[axis]
         some = scene.beyond.any(tuple(a for a in range(scene.got.ndim) if a != axis))
-        met = np.flatnonzero(some)
-        if met.size == extent:
+        indices = np.flatnonzero(some)
+        if indices.size == extent:
             continue
-        is_range = met[-1] - met[0] + 1 == met.size
+        is_range = indices[-1] - indices[0] + 1 == indices.size
         chosen += min(2 * np.log2(extent), extent) if is_range else float(extent)
-        places.append(indices_in_words(met, extent, words))
-        names.add("images" if words.one == "image" else "channels")
+        places.append(indices_in_words(indices, extent, words))
+        names.add("images" if words.singular == "image" else "channels")
         mask &= some.reshape([-1 if a == axis else 1 for a in range(scene.got.ndim)])
     if not places:
         return
     some_of, where = " and ".join(sorted(names)), " and ".join(places)
     for rows in ROWS:
-        for one in rows(scene):
-            sums = Partly(scene.exact, one.sums, mask.ravel())
-            name, detail = f"{one.name} in some {some_of}", f"{one.detail}, in {where}"
-            yield DefectEffect(name, detail, sums, chosen=one.chosen + chosen)
+        for effect in rows(scene):
+            sums = Partly(scene.exact, effect.sums, mask.ravel())
+            name, detail = f"{effect.name} in some {some_of}", f"{effect.detail}, in {where}"
+            yield DefectEffect(name, detail, sums, chosen=effect.chosen + chosen)

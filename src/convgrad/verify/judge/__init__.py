@@ -38,7 +38,7 @@ class Judgement:
     """
 
     evidence: tuple[Evidence, ...] = ()
-    found: tuple[Defect, ...] = ()
+    defects: tuple[Defect, ...] = ()
     reason: str = ""
     statistics: Mapping[str, float] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -86,11 +86,11 @@ def judge(
         if declared.algorithm != SUM:
             return _other(errors, declared.algorithm, reason)
         findings = [statistic(errors) for statistic in STATISTICS]
-        evidence = tuple(one for finding in findings for one in finding.evidence)
+        evidence = tuple(evidence for finding in findings for evidence in finding.evidence)
         figures = {name: value for finding in findings for name, value in finding.figures.items()}
         figures["kappa"] = errors.kappa
-        found = named(errors, findings) if evidence else ()
-        return Judgement(evidence, found, reason, figures, detection_limits(errors), lost)
+        defects = named(errors, findings) if evidence else ()
+        return Judgement(evidence, defects, reason, figures, detection_limits(errors), lost)
 
 
 def _accurate(errors: Errors, reference: Reference) -> NDArray[np.bool_]:
@@ -113,9 +113,9 @@ def _other(errors: Errors, algorithm: str, reason: str) -> Judgement:
     """
     findings = [statistic(errors) for statistic in SIZES]
     figures = {name: value for finding in findings for name, value in finding.figures.items()}
-    larger = [one for finding in findings for one in finding.evidence]
+    larger = [alarm for finding in findings for alarm in finding.evidence]
     if larger:
-        one = larger[0]
-        size = f"{one.statistic} is {one.value:.3g}, where sums in any order stay below {one.threshold:.3g}"
+        alarm = larger[0]
+        size = f"{alarm.statistic} is {alarm.value:.3g}, where sums in any order stay below {alarm.threshold:.3g}"
         reason = f"there is no model of the errors of {algorithm}, and {size}"
     return Judgement((), (), reason, figures)

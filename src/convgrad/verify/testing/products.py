@@ -53,8 +53,8 @@ def assert_matrix_product(
     def side_by_side(matrices: Array) -> Array:
         """Return the matrices of a batch as channels of groups: (1, rows, columns of all matrices)."""
         rows, columns = matrices.shape[-2:]
-        each = np.broadcast_to(matrices, (*batch, rows, columns)).reshape(groups, rows, columns)
-        return each.transpose(1, 0, 2).reshape(1, rows, groups * columns)
+        broadcast = np.broadcast_to(matrices, (*batch, rows, columns)).reshape(groups, rows, columns)
+        return broadcast.transpose(1, 0, 2).reshape(1, rows, groups * columns)
 
     shape = (*batch, left.shape[-2], right.shape[-1])
     operands, call = (side_by_side(left), side_by_side(right)), {**arithmetic, "groups": groups}

@@ -46,9 +46,9 @@ class Configuration:
 
     def __str__(self) -> str:
         """Return the settings that differ from the defaults, as text."""
-        given = {name: getattr(self, name) for name in ("threads", "capability", "max_isa") if getattr(self, name)}
-        given |= {"new_process": True} if self.new_process else {}
-        return ", ".join(f"{name}={value}" for name, value in {**given, **self.arguments}.items()) or "no settings"
+        settings = {name: getattr(self, name) for name in ("threads", "capability", "max_isa") if getattr(self, name)}
+        settings |= {"new_process": True} if self.new_process else {}
+        return ", ".join(f"{name}={value}" for name, value in {**settings, **self.arguments}.items()) or "no settings"
 
     def needs_process(self) -> bool:
         """Return whether the settings can only be set when a process starts."""
@@ -89,11 +89,11 @@ def assert_same_bits(
         raise InvalidAttributeError(f"configurations must have two or more entries; got {len(configurations)}")
     first = None
     for configuration in configurations:
-        found = _run(function, configuration, arguments)
+        named_results = _run(function, configuration, arguments)
         if first is None:
-            first, results = configuration, found
+            first, results = configuration, named_results
         else:
-            _compare(results, found, str(first), str(configuration))
+            _compare(results, named_results, str(first), str(configuration))
 
 
 def assert_batch_invariant(
@@ -142,13 +142,13 @@ def _run(function: Callable[..., Any], configuration: Configuration, arguments: 
     if not configuration.needs_process():
         return _called(*call)
     variables = {name: getattr(configuration, field) for field, name in _VARIABLES.items()}
-    given = {name: value for name, value in variables.items() if value is not None}
+    settings = {name: value for name, value in variables.items() if value is not None}
     try:
         pickle.dumps(call)
     except (AttributeError, TypeError, pickle.PicklingError) as error:
         sentence = "function must be importable, and its arguments picklable, for a new process"
         raise InvalidDataTypeError(f"{sentence}; got {function!r}: {error}") from error
-    with _environment(given), ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    with _environment(settings), ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(_called, *call).result()
 
 
