@@ -15,7 +15,7 @@ from convgrad.cli.arguments import is_graph, limits_of, read_line
 from convgrad.cli.console import complain, say
 from convgrad.cli.exits import DONE, UsageError
 from convgrad.cli.explain_json import of_call, of_graph
-from convgrad.cli.sources import each, is_source, read_cases
+from convgrad.cli.sources import is_source, read_cases, use_cases
 from convgrad.engines.settings import max_error
 from convgrad.formats import Format
 from convgrad.functional.call import problem_from_shapes
@@ -91,7 +91,7 @@ def _explain_line(options: argparse.Namespace) -> None:
 def _explain_cases(options: argparse.Namespace) -> int:
     """Print how each case of a source would be computed, and return the exit code."""
     _check_usage(options)
-    found, unread = read_cases(options.what, limits_of(options.limit))
+    cases, unread = read_cases(options.what, limits_of(options.limit))
 
     def explain_one(case: Case) -> bool:
         about = {"case": case.name} | ({"why": case.why} if case.why else {})
@@ -105,7 +105,7 @@ def _explain_cases(options: argparse.Namespace) -> int:
         _explain_call(case.operator, case.shapes, dict(case.attributes), *formats, options, about)
         return True
 
-    return each(found, unread, explain_one)[0]
+    return use_cases(cases, unread, explain_one)[0]
 
 
 def _explain_call(
@@ -119,9 +119,9 @@ def _explain_call(
 ) -> None:
     """Print how a call would be computed, after its name and the reason of a case."""
     kind, to = operand_format.name, output_format.name
-    found = explain_call(operator, *shapes, operand_type=kind, dtype=to, threads=options.threads, **attributes)
+    explanation = explain_call(operator, *shapes, operand_type=kind, dtype=to, threads=options.threads, **attributes)
     head = "".join(f"{name}: {words}\n" for name, words in about.items())
-    say(json.dumps({**about, **of_call(found)}) if options.json else f"{head}{found}")
+    say(json.dumps({**about, **of_call(explanation)}) if options.json else f"{head}{explanation}")
     if options.memory:
         say(_in_pieces(operator, shapes, attributes, operand_format, output_format, options))
 

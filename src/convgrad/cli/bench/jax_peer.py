@@ -20,19 +20,19 @@ _LAYOUTS: Mapping[Tensor, str] = {"src": "NXC", "dst": "NXC", "weights": "XIO", 
 
 def contenders(work: Work, threads: int) -> list[Contender]:
     """Return JAX's only contender. ``threads`` has no effect: ``peers.load`` sets JAX's threads before its import."""
-    given = []
+    arrays = []
     for tensor, operand in zip(work.problem.operands, work.operands, strict=True):
         laid_out = operand.transpose(np.argsort(axis_order(_LAYOUTS[tensor], operand.ndim)))
         with jax.enable_x64(True):  # only here and in each call, so that the caller's setting is unchanged
-            given.append(jax.numpy.asarray(np.ascontiguousarray(laid_out)))
+            arrays.append(jax.numpy.asarray(np.ascontiguousarray(laid_out)))
     function = jax.jit(_function(work))
     order = axis_order(_LAYOUTS[work.problem.output], len(work.problem.output_shape))
-    return [Contender("jax nhwc", partial(_run, function, given), lambda out: np.asarray(out).transpose(order))]
+    return [Contender("jax nhwc", partial(_run, function, arrays), lambda out: np.asarray(out).transpose(order))]
 
 
-def _run(function: Callable[..., Any], given: list[Any]) -> Any:
+def _run(function: Callable[..., Any], arrays: list[Any]) -> Any:
     with jax.enable_x64(True):
-        return function(*given).block_until_ready()
+        return function(*arrays).block_until_ready()
 
 
 def _function(work: Work) -> Callable[..., Any]:
@@ -61,8 +61,8 @@ def _function(work: Work) -> Callable[..., Any]:
         "weights": lambda t: transposed("weights", lambda weights: forward(t["src"], weights), t["dst"]),
     }
 
-    def function(*given: Any) -> Any:
-        tensors = dict(zip(work.problem.operands, given, strict=True))
+    def function(*arrays: Any) -> Any:
+        tensors = dict(zip(work.problem.operands, arrays, strict=True))
         result = gradients[work.problem.solves_for](tensors)
         return result + tensors["bias"] if "bias" in tensors else result
 
