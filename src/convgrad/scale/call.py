@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from convgrad import engines
 from convgrad.array_types import Array
@@ -116,24 +115,30 @@ def _canonical(subproblem: SubProblem, operands: list[Array]) -> list[Array]:
     return [array.transpose(order) for array, order in zip(operands, subproblem.problem.operand_orders, strict=True)]
 
 
+@dataclass(frozen=True, eq=False)
+class ScaleOptions:
+    """The options of a call in pieces, which are keyword arguments of ``convgrad.scale.run``."""
+
+    memory: object = None
+    dtype: object = None
+    out: object = None
+    accumulate: bool = False
+    threads: int | None = None
+
+
 def called(
-    operator: str,
-    inputs: tuple[object, ...],
-    attributes: Mapping[str, Any],
-    memory: object,
-    dtype: object,
-    out: object,
-    accumulate: bool,
-    threads: int | None,
-    to_run: bool,
+    operator: str, inputs: tuple[object, ...], attributes: Mapping[str, object], options: ScaleOptions, to_run: bool
 ) -> ScaleCall:
     """Check a call with placeholders instead of its operands, and return it with its plan.
 
     If ``to_run`` is false, no result is allocated, and the target is None without ``out``.
     """
-    check_options(operator, out, accumulate, threads)
+    out, threads = options.out, options.threads
+    check_options(operator, out, options.accumulate, threads)
     inputs = tuple(map(at_place, inputs))
-    prepared = prepare(operator, stand_ins(operator, inputs), attributes, dtype, accumulate, lenient=True)
+    prepared = prepare(
+        operator, stand_ins(operator, inputs), attributes, options.dtype, options.accumulate, lenient=True
+    )
     problem, taken = prepared.problem, prepared.taken
     check_order(problem)
     named_inputs = {port.name: value for port, value in zip(prepared.op.operands, inputs, strict=False)}
@@ -142,7 +147,7 @@ def called(
         for name, stands in taken.items()
     )
     target = None if out is None else target_of(problem, out, sources)
-    plan = plan_of(problem, sources, target, bytes_of(memory, problem.operator), threads)
+    plan = plan_of(problem, sources, target, bytes_of(options.memory, problem.operator), threads)
     if target is None and to_run:
         target = target_of(problem, None, sources)
     return ScaleCall(sources, target, plan, threads)

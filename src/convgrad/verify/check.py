@@ -121,9 +121,7 @@ def verdict_on(
     how: Declared,
     old: Array | None = None,
     reference: Reference | None = None,
-    progress: Progress = lambda share: None,
     maximum: int = PART,
-    sample: SampleWish | None = None,
 ) -> Verdict:
     """Return the verdict on a result of a prepared call; ``result`` is in the caller's layout.
 
@@ -131,7 +129,7 @@ def verdict_on(
     ``reference`` is given, no exact sums are computed, and the result is judged as one part.
     """
     if reference is None:
-        return verdicts_of([(result, how)], prepared, old, progress, maximum, sample)[0]
+        return verdicts_of([(result, how)], prepared, old, maximum=maximum)[0]
     claim = _claim(result, prepared, how, old)
     return claim if isinstance(claim, Verdict) else claim.whole(reference)
 

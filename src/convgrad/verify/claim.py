@@ -14,7 +14,7 @@ from convgrad.spec.exact_result import count_terms
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.verify.bound import bounded_by
-from convgrad.verify.declared import SUM, Declared
+from convgrad.verify.declared import SUM, Declared, DeclaredResult
 from convgrad.verify.diagnose import Diagnosis, diagnose
 from convgrad.verify.diagnose.place import place
 from convgrad.verify.diagnose.running import running_sums
@@ -61,22 +61,27 @@ class Claim:
         """Whether an element's bound needs all outputs of a Winograd tile, so that the output cannot be split."""
         return self.how.filtering is not None
 
+    @property
+    def result(self) -> DeclaredResult:
+        """The claimed result."""
+        return DeclaredResult(self.got, self.problem, self.operands, self.how, self.old)
+
     def whole(self, reference: Reference) -> Verdict:
         """Return the verdict on all elements, judged as one part."""
-        got, problem, operands, how, old = self.got, self.problem, self.operands, self.how, self.old
-        bounded = bounded_by(got, reference, problem, how, operands)
+        problem, how = self.problem, self.how
+        bounded = bounded_by(self.got, reference, problem, how, self.operands)
         if bounded.outcome == WRONG and bounded.mask is not None:
             beyond = bounded.mask.transpose(problem.output_order)
             if problem.activation:  # no name is certain, because the activation hides sums
                 return replace(bounded, where=place(beyond, reference.terms, problem))
             diagnosis = self._diagnosed(beyond, reference)
-            defects = diagnosis.defects or judge(got, reference, problem, operands, how, old).defects
-            where = "; ".join([diagnosis.where, *pardoned(got, reference, problem, operands, how, old)])
+            defects = diagnosis.defects or judge(self.result, reference).defects
+            where = "; ".join([diagnosis.where, *pardoned(self.result, reference)])
             return replace(bounded, where=where, found=defects)
         bounded = _explained(bounded, how)
         if not self._is_to_be_judged(bounded):
             return bounded
-        verdict = _with_judgement(bounded, judge(got, reference, problem, operands, how, old))
+        verdict = _with_judgement(bounded, judge(self.result, reference))
         if verdict.outcome == UNDECIDED and self._is_running_sum():
             return replace(verdict, outcome=OK, reason="", coarse=0)
         if verdict.outcome != DEGRADED or verdict.found:
@@ -84,8 +89,7 @@ class Claim:
         return replace(verdict, found=self._named(reference))
 
     def _diagnosed(self, beyond: NDArray[np.bool_], reference: Reference) -> Diagnosis:
-        problem, keep = self.problem, self.how.accumulation
-        return diagnose(self.got, beyond, reference, problem, self.operands, self.old, keep, self.scattered)
+        return diagnose(self.result, beyond, reference, self.scattered)
 
     def _is_running_sum(self) -> bool:
         """Return whether all elements have the bits of one running sum in the declared format, if it is narrow."""
@@ -128,7 +132,7 @@ class Claim:
         is_named = self.sample is not None or self.got.size > DIAGNOSED
         claim = Claim(got, problem, part.operands, self.how, part.old, scattered=part.scattered)
         if self._is_to_be_judged(self._bounded):
-            judged = judge(got, reference, problem, part.operands, self.how, part.old, part.origin)
+            judged = judge(claim.result, reference, part.origin)
             if (
                 is_named
                 and judged.evidence

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import SupportsIndex
 
+from convgrad.array_types import Array
 from convgrad.errors import InvalidAttributeError
 from convgrad.formats import ACCUMULATIONS, F64, Format
 from convgrad.spec.check import as_integer
@@ -42,6 +43,17 @@ class Declared:
         """M and R of Winograd's F(M, R), M outputs of R taps along each axis; None for other algorithms."""
         match = _WINOGRAD.fullmatch(self.algorithm)
         return (int(match[1]), int(match[2])) if match else None
+
+
+@dataclass(frozen=True, eq=False)
+class DeclaredResult:
+    """A canonical result of a problem, its operands, its declared arithmetic, and its contents before the call."""
+
+    got: Array
+    problem: Problem
+    operands: Sequence[Array]
+    declared: Declared
+    old: Array | None = None
 
 
 def declared(

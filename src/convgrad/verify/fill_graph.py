@@ -11,8 +11,6 @@ from convgrad.graph.graph import Graph
 from convgrad.graph.limits import DEFAULT_LIMITS
 from convgrad.graph.model import RELU, Op, operator_of
 from convgrad.graph.partition import allocate, memory_of
-from convgrad.spec.operators import Operator
-from convgrad.spec.problem import Problem
 from convgrad.verify.fill import Kind, fill
 
 
@@ -31,19 +29,19 @@ def fill_graph(
     for op in inference.order:
         if operator_of(op) is RELU and any(op.inputs[0].id in tensors for tensors in (known, generated, computed)):
             computed.add(op.outputs[0].id)
-        row, resolved = operator_of(op), inference.resolved.get(op.id)
         wanted = {t.id for t in op.inputs if not (t.id in known or t.id in generated or t.id in computed)}
-        if row is not None and resolved is not None and wanted:
-            operands = _operands(graph, op, row, resolved.problem, kind, seed, left)
+        if operator_of(op) is not None and op.id in inference.resolved and wanted:
+            operands = _operands(graph, op, kind, seed, left)
             new = {tensor: array for tensor, array in operands.items() if tensor in wanted}
             left -= sum(map(memory_of, new.values()))
             generated |= new
     return generated
 
 
-def _operands(
-    graph: Graph, op: Op, row: Operator, problem: Problem, kind: Kind, seed: int, memory_bytes: int
-) -> dict[int, Array]:
+def _operands(graph: Graph, op: Op, kind: Kind, seed: int, memory_bytes: int) -> dict[int, Array]:
+    """Return the generated operands of an op whose extents are known."""
+    row, problem = operator_of(op), graph.inference.resolved[op.id].problem
+    assert row is not None, "an op with a problem has an operator"
     generated: dict[int, Array] = {}
     arrays: list[Array] = []
     for port, tensor in zip(row.operands, (graph.tensors[t.id] for t in op.inputs), strict=False):

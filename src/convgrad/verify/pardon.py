@@ -6,16 +6,14 @@ elements cannot do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from convgrad.array_types import Array
 from convgrad.formats import round_to
-from convgrad.spec.problem import Problem
 from convgrad.verify.bound import bounded_by
-from convgrad.verify.declared import SUM, Declared
+from convgrad.verify.declared import SUM, DeclaredResult
 from convgrad.verify.diagnose.running import running_sums
 from convgrad.verify.reference import Reference, certify
 from convgrad.verify.verdict import OK
@@ -23,15 +21,9 @@ from convgrad.verify.verdict import OK
 SMALL = 32  # maximum number of elements of results whose running sums are repeated
 
 
-def pardoned(
-    got: Array,
-    reference: Reference,
-    problem: Problem,
-    operands: Sequence[Array],
-    how: Declared,
-    old: Array | None,
-) -> Iterator[str]:
-    """Yield a sentence for each assumption under which no element of a canonical result is wrong."""
+def pardoned(result: DeclaredResult, reference: Reference) -> Iterator[str]:
+    """Yield a sentence for each assumption under which no element of a result is wrong."""
+    got, problem, operands, how, old = result.got, result.problem, result.operands, result.declared, result.old
     fmt = problem.operand_format
     short = int(reference.nonzero.max(initial=0)) + 2 < 2**fmt.significand_bits  # the bound of longer sums says little
     if how.algorithm == SUM and short and fmt.significand_bits < how.accumulation.significand_bits:

@@ -109,7 +109,8 @@ def _convolution(flags: Flags, boo: bool) -> _Convolution:
         raise flags.at("group_count").refuse(f"group_count must divide in_channels and out_channels; got {g}")
     size, kernel = (tuple(flags.number(f"{what}_{a}") for a in axes) for what in ("in", "fil"))
     strides, dilations = (_positive(flags, axes, what) for what in ("conv_stride", "dilation"))
-    pads = _pads(flags, axes, size, kernel, strides, dilations, transposed)
+    is_dilated = any(d != 1 for d in dilations) and any(k != 1 for k in kernel)
+    pads = _pads(flags, axes, None if transposed or is_dilated else _same_pads(size, kernel, strides))
     extra = tuple(flags.number(f"trans_output_pad_{a}") for a in axes)
     outer, inner = flags.number("out_channels"), flags.number("in_channels")
     effective = tuple(map(effective_kernel, kernel, dilations))
@@ -186,24 +187,24 @@ def _positive(flags: Flags, axes: str, what: str) -> Shape:
     return values
 
 
-def _pads(
-    flags: Flags, axes: str, size: Shape, kernel: Shape, strides: Shape, dilations: Shape, transposed: bool
-) -> Shape:
+def _same_pads(size: Shape, kernel: Shape, strides: Shape) -> Shape:
+    """Return MIOpenDriver's pads for pad_mode same: half of the total padding of each axis, rounded down."""
+    return tuple(max(k - (i % s or s), 0) // 2 for i, k, s in zip(size, kernel, strides, strict=True))
+
+
+def _pads(flags: Flags, axes: str, same: Shape | None) -> Shape:
     """Return the pad of each axis. In the drivers, an axis has the same pad at its beginning and at its end.
 
-    For pad_mode same, MIOpenDriver's pad is half of the total padding, rounded down. It ignores pad_mode if the
-    convolution is dilated or transposed.
+    ``same`` are the pads for pad_mode same. It is None if the convolution is dilated or transposed, because
+    MIOpenDriver then ignores pad_mode.
     """
     mode = flags.word("pad_mode")
     if mode not in ("same", "valid", "default"):
         raise flags.at("pad_mode").refuse(f"--pad_mode must be same, valid or default; got {mode[:80]!r:.200}")
     pads = tuple(flags.number(f"pad_{a}") for a in axes)
-    dilated = any(d != 1 for d in dilations) and any(k != 1 for k in kernel)
-    if mode == "default" or transposed or dilated:
+    if mode == "default" or same is None:
         return pads
-    if mode == "valid":
-        return (0,) * len(axes)
-    return tuple(max(k - (i % s or s), 0) // 2 for i, k, s in zip(size, kernel, strides, strict=True))
+    return (0,) * len(axes) if mode == "valid" else same
 
 
 def _case(conv: _Convolution, bit: int, command: str, flags: Flags) -> Case:
