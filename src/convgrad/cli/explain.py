@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 from convgrad import files, notation, scale
 from convgrad.array_types import Dtype
@@ -33,7 +33,7 @@ class UnreadArray:
     shape: tuple[int, ...]
     dtype: Dtype
 
-    def __getitem__(self, region: object) -> Any:
+    def __getitem__(self, region: object) -> NoReturn:
         raise AssertionError("planning must not read operands")
 
     def __setitem__(self, region: object, array: object) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import replace
-from typing import Any
 
 from convgrad import arrays
 from convgrad.cli.arguments import limits_of
@@ -59,6 +58,6 @@ def _run(case: Case, options: argparse.Namespace, limits: Limits) -> bool:
     posed = pose(case, VerifyOptions(fill=options.fill or "integers", seed=options.seed or 0), limits)
     prepared = posed.call.activated(options.activation).within(options.max_error)
     recorded = {} if posed.brought is None or posed.brought.result is None else {case.place: posed.brought.result}
-    about: dict[str, Any] = {"case": case.name} | ({"why": case.why} if case.why else {})
+    about: dict[str, str] = {"case": case.name} | ({"why": case.why} if case.why else {})
     verdicts = run_one(prepared, [posed.operands] * len(prepared.taken), options, recorded, about)
     return all(verdict.ok for verdict in verdicts)

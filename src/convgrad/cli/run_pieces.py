@@ -46,7 +46,7 @@ def check_usage(options: argparse.Namespace) -> None:
         raise UsageError("--limit does not go with --memory, which itself limits the arrays in memory")
 
 
-def run_in_pieces(options: argparse.Namespace) -> dict[str, Any]:
+def run_in_pieces(options: argparse.Namespace) -> dict[str, object]:
     """Run one operator and write its result; return the report."""
     check_options(options.operator, None, False, options.threads)
     attributes = attributes_of(options.operator, options.attr)

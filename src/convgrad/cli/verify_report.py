@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 from xml.etree import ElementTree
 
 from convgrad.cli.exits import DIFFERS, DONE, WRONG
@@ -82,7 +81,7 @@ class Judged:
             lines += [f"  reproduce: {self.reproduce}"] * bool(self.reproduce)
         return "\n".join(printable(line, None) for line in lines)
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """Return the outcome as values ready for JSON."""
         case = self.case
         about = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
-from typing import Any
 
 from convgrad.functional.partials import SUMMED
 from convgrad.scale.finished import FinishedPart, Place
@@ -23,7 +22,9 @@ class Misfit(Exception):
     """The error that a head has values that no call in pieces saves."""
 
 
-def written(identity: Words, place: Place, sums: tuple[int, int], parts: Sequence[FinishedPart]) -> Mapping[str, Any]:
+def written(
+    identity: Words, place: Place, sums: tuple[int, int], parts: Sequence[FinishedPart]
+) -> Mapping[str, object]:
     """Return the head of a checkpoint. ``sums`` are the numbers of image sums and of row sums in the file."""
     return dict(zip(NAMES, (dict(identity), *place, list(sums), [list(part) for part in parts]), strict=True))
 
@@ -99,7 +100,7 @@ def _number(value: object, name: str) -> int:
     return value
 
 
-def _list(value: object, name: str) -> list[Any]:
+def _list(value: object, name: str) -> list[object]:
     if not isinstance(value, list):
         raise Misfit(f"{name} must be a list; got {_short(value)}")
     return value

@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from operator import attrgetter
-from typing import Any
 
 import numpy as np
 
@@ -88,7 +87,7 @@ def resolved(prepared: Prepared) -> dict[str, object]:
     return {names[meaning]: value for meaning, value in values.items()}
 
 
-def arguments(prepared: Prepared) -> tuple[Inputs, dict[str, Any]]:
+def arguments(prepared: Prepared) -> tuple[Inputs, dict[str, object]]:
     """Return the arguments of ``function(operator, *inputs, **attributes)`` for a prepared call.
 
     Inputs are in the operator's order and layouts; shape operands are tuples. Attributes are resolved, and include

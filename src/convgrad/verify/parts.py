@@ -101,7 +101,7 @@ def parts_of(
     extents = (problem.geometry.batch, *positions_of(problem))
     if drawn and sample is not None:
         maximum = min(maximum, sample.elements // DRAWN)
-    ranges_of_all: Any = _ranges_of_parts(extents, max(1, maximum // shape[1]))
+    ranges_of_all: Iterable[Ranges] = _ranges_of_parts(extents, max(1, maximum // shape[1]))
     if drawn and sample is not None:
         ranges_of_all = _drawn([*ranges_of_all], sample)
     for images, *ranges in ranges_of_all:

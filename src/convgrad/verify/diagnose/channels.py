@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.array_types import Array
 from convgrad.spec.layouts import axis_order
+from convgrad.spec.operators import Tensor
 from convgrad.verify.diagnose.fit import DefectEffect
 from convgrad.verify.diagnose.make import Change, edited, picked
 from convgrad.verify.diagnose.sums import Instead, Scene
@@ -149,14 +149,14 @@ def operands_swapped(scene: Scene) -> Iterator[DefectEffect]:
             "operands exchanged", "", edited(scene, {"src": lambda _: tensors["dst"], "dst": lambda _: tensors["src"]})
         )
     if problem.solves_for in ("dst", "src") and conv.src_shape == conv.dst_shape:
-        other = {"dst": "src", "src": "dst"}[problem.solves_for]
+        other: Tensor = "src" if problem.solves_for == "dst" else "dst"
         operands = tuple(problem.solves_for if t == other else t for t in problem.operands)
         turned = _replaced(scene, other, operands)
         name = "forward instead of the gradient" if other == "dst" else "data gradient instead of the forward"
         yield DefectEffect(name, "", turned)
 
 
-def _replaced(scene: Scene, solves_for: Any, operands: tuple[Any, ...]) -> Instead:
+def _replaced(scene: Scene, solves_for: Tensor, operands: tuple[Tensor, ...]) -> Instead:
     problem = replace(scene.problem, solves_for=solves_for, operands=operands)
     return Instead(problem, tuple(scene.operands), scene.got.shape, scene.old if problem.accumulate else None)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,7 +126,7 @@ def probe(
     *shapes: Sequence[int],
     operand_type: str | Format = "f32",
     dtype: DType | None = None,
-    **attributes: Any,
+    **attributes: object,
 ) -> Order:
     """Return the order of a function's sums for a call of ``convgrad.run``, found by calling the function.
 

@@ -22,7 +22,6 @@ from collections.abc import Callable, Mapping, Sequence
 from math import fsum, sqrt
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,7 +30,7 @@ from convgrad import arrays
 from convgrad.array_types import F64Array
 from convgrad.arrays import libraries
 
-Function = Callable[..., Any]
+Function = Callable[..., object]
 
 NODES = 32
 LIMIT = 33.0  # standard errors
@@ -48,7 +47,7 @@ _SLOPES = np.array([0, 1, 0, -3, 0, 5, 0])  # at 0
 def gradcheck(
     function: Function,
     operands: Sequence[ArrayLike],
-    gradients: Callable[..., Sequence[Any]],
+    gradients: Callable[..., Sequence[object]],
     *,
     seed: int = 0,
 ) -> tuple[float, ...]:
@@ -90,7 +89,7 @@ def gradcheck(
     makers = [libraries.like(operand) for operand in operands]
     values = [_f64(operand, f"operand {number}") for number, operand in enumerate(operands)]
 
-    def new_operands(moved: Mapping[int, F64Array] = MappingProxyType({})) -> list[Any]:
+    def new_operands(moved: Mapping[int, F64Array] = MappingProxyType({})) -> list[object]:
         """Return the operands for a call: new arrays, some of them replaced."""
         return [make(moved.get(at, value).copy()) for at, (make, value) in enumerate(zip(makers, values, strict=True))]
 

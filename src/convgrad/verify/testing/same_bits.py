@@ -42,7 +42,7 @@ class Configuration:
     capability: str | None = None
     max_isa: str | None = None
     new_process: bool = False
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, object] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Return the settings that differ from the defaults, as text."""
@@ -59,7 +59,7 @@ THREADS = tuple(Configuration(threads=number) for number in (1, 2, 3))
 
 
 def assert_same_bits(
-    function: Callable[..., Any], configurations: Sequence[Configuration] = THREADS, **arguments: Any
+    function: Callable[..., object], configurations: Sequence[Configuration] = THREADS, **arguments: object
 ) -> None:
     """Assert that a function returns the same bits in all configurations.
 
@@ -97,7 +97,7 @@ def assert_same_bits(
 
 
 def assert_batch_invariant(
-    function: Callable[..., Any], batch: Sequence[Any], cuts: Sequence[Sequence[int]], **arguments: Any
+    function: Callable[..., object], batch: Sequence[Any], cuts: Sequence[Sequence[int]], **arguments: object
 ) -> None:
     """Assert that the results of each sample do not depend on the other samples in the batch.
 
@@ -136,7 +136,9 @@ def assert_batch_invariant(
 # -- runs ----------------------------------------------------------------------------------------------------------
 
 
-def _run(function: Callable[..., Any], configuration: Configuration, arguments: Mapping[str, Any]) -> dict[str, Array]:
+def _run(
+    function: Callable[..., object], configuration: Configuration, arguments: Mapping[str, object]
+) -> dict[str, Array]:
     """Return a function's results by name, with the settings of a configuration."""
     call = function, configuration.threads, {**arguments, **configuration.arguments}
     if not configuration.needs_process():
@@ -152,7 +154,7 @@ def _run(function: Callable[..., Any], configuration: Configuration, arguments: 
         return pool.submit(_called, *call).result()
 
 
-def _called(function: Callable[..., Any], threads: int | None, arguments: Mapping[str, Any]) -> dict[str, Array]:
+def _called(function: Callable[..., object], threads: int | None, arguments: Mapping[str, object]) -> dict[str, Array]:
     with _threads(threads):
         return dict(_arrays(function(**arguments)))
 
@@ -194,7 +196,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 # -- results -------------------------------------------------------------------------------------------------------
 
 
-def _arrays(results: Any, name: str = "result") -> Iterator[tuple[str, Array]]:
+def _arrays(results: object, name: str = "result") -> Iterator[tuple[str, Array]]:
     """Yield the arrays of nested results with their names, such as "result['loss']"."""
     if isinstance(results, Mapping):
         for key, value in results.items():
@@ -238,7 +240,7 @@ def _bytes(array: Array) -> Array:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, -1)
 
 
-def _value(element: Any) -> str:
+def _value(element: object) -> str:
     """Return an element's bits in hexadecimal, and its value.
 
     >>> _value(np.float32(1))

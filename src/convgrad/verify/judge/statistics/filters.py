@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from convgrad.array_types import F64Array
 from convgrad.formats import BF16, F16, F32, TF32, Format
@@ -134,7 +134,7 @@ def _changes(x: F64Array, y: F64Array, bit_filter: Filter) -> F64Array:
     return changes
 
 
-def _caused(errors: Errors, filters: Sequence[Filter]) -> tuple[Any, list[F64Array]]:
+def _caused(errors: Errors, filters: Sequence[Filter]) -> tuple[tuple[NDArray[np.intp], ...], list[F64Array]]:
     """Return indices of elements, and for each filter their errors if it rounds the operands."""
     problem = errors.problem
     chosen = np.flatnonzero(errors.alone)
@@ -165,7 +165,7 @@ def _evaluated(errors: Errors, bit_filter: Filter) -> F64Array:
     return exact_result.evaluate(replace(problem, accumulate=False), rounded).value
 
 
-def _matched(errors: Errors, at: Any, caused: F64Array) -> tuple[float, float, float]:
+def _matched(errors: Errors, at: tuple[NDArray[np.intp], ...], caused: F64Array) -> tuple[float, float, float]:
     """Return t and the coefficient of a filter, and the mean square of the errors minus the filter."""
     deviation = errors.deviation[at]
     z, value = errors.z[at], errors.value[at] / deviation
