@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, SupportsInt, TypeGuard
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from convgrad import arrays, files
 from convgrad.array_types import Array, Dtype
@@ -28,6 +29,21 @@ How = Literal["in place", "copied", "sliced"]
 STEP_BYTES = 4 << 20  # bytes copied at a time: a stopped reader ends after one step
 
 
+class Sliced(Protocol):
+    """An object that can be sliced like an array. What it returns is checked when it is used."""
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """The extents of the axes."""
+
+    @property
+    def dtype(self) -> DTypeLike:
+        """The type of the elements."""
+
+    def __getitem__(self, region: Region, /) -> Any:
+        """Return an array of the elements of a region."""
+
+
 class Stopped(Exception):
     """The exception that ends a read after its caller has stopped it."""
 
@@ -42,7 +58,7 @@ class OperandSource:
 
     operator: str
     name: str
-    operand: Any
+    operand: Sliced
     shape: tuple[int, ...]
     format: Format
     how: How
@@ -111,24 +127,24 @@ def at_place(value: object, fmt: Format | None = None) -> object:
     return np.asarray(array[...]).tolist() if array.dtype.kind in "iu" and array.ndim == 1 else array
 
 
-def is_sliced(value: object) -> bool:
+def is_sliced(value: object) -> TypeGuard[Sliced]:
     """Return whether a value is not an array in memory, but can be sliced like one."""
     if value is None or isinstance(value, np.ndarray | np.generic | list | tuple) or libraries.library_of(value):
         return False
     return all(hasattr(value, name) for name in ("shape", "dtype", "__getitem__"))
 
 
-def stand_in(value: Any, operator: str, name: str) -> Any:
+def stand_in(value: object, operator: str, name: str) -> object:
     """Return a placeholder for checks: an array of an operand's type and shape that needs no memory.
 
     Shape operands, and values that are not arrays, are returned unchanged.
     """
-    sliced = is_sliced(value)
-    known = type(value) is np.ndarray or isinstance(value, np.memmap) or sliced
-    if not known or arrays.is_shape(value):
-        return value
-    shape, dtype = announced(value, operator, name) if sliced else (value.shape, value.dtype)
-    return arrays.stand_in(shape, native(dtype))
+    if is_sliced(value) and not arrays.is_shape(value):
+        shape, dtype = announced(value, operator, name)
+        return arrays.stand_in(shape, native(dtype))
+    if (type(value) is np.ndarray or isinstance(value, np.memmap)) and not arrays.is_shape(value):
+        return arrays.stand_in(value.shape, native(value.dtype))
+    return value
 
 
 def native(dtype: Dtype) -> Dtype:
@@ -136,7 +152,7 @@ def native(dtype: Dtype) -> Dtype:
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
-def stand_ins(operator: str, values: Sequence[object]) -> tuple[Any, ...]:
+def stand_ins(operator: str, values: Sequence[object]) -> tuple[object, ...]:
     """Return placeholders for the operands of an operator, so that the call can be checked without reading them."""
     names = [port.name for port in find(operator).operands]
     return tuple(
@@ -144,7 +160,7 @@ def stand_ins(operator: str, values: Sequence[object]) -> tuple[Any, ...]:
     )
 
 
-def announced(value: Any, operator: str, name: str) -> tuple[tuple[int, ...], Dtype]:
+def announced(value: Sliced, operator: str, name: str) -> tuple[tuple[int, ...], Dtype]:
     """Return the ``shape`` and ``dtype`` of an object that can be sliced, or raise the error of rule G9 or T1."""
     said = value.shape
     extents = [as_integer(extent) for extent in said] if isinstance(said, Iterable) else [None]
@@ -166,7 +182,7 @@ def source_of(operator: str, name: str, value: object, shape: tuple[int, ...], f
     return OperandSource(operator, name, array, array.shape, fmt, how, ())
 
 
-def chunks_of(value: Any) -> tuple[int, ...]:
+def chunks_of(value: Sliced) -> tuple[int, ...]:
     """Return the extents of a value's chunks, one per axis; an empty tuple without chunks, or if chunks differ.
 
     >>> from types import SimpleNamespace
@@ -180,7 +196,7 @@ def chunks_of(value: Any) -> tuple[int, ...]:
     return tuple(extents) if all(extents) else ()
 
 
-def _chunk(extents: Any) -> int:
+def _chunk(extents: SupportsInt | Sequence[int]) -> int:
     """Return the extent of an axis's chunks, or 0 if they differ. The last chunk may be smaller."""
     if not isinstance(extents, Sequence):
         return int(extents)

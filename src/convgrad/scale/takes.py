@@ -164,6 +164,7 @@ def _scratch_of(
 
 def _lying(source: OperandSource, shape: tuple[int, ...]) -> Array:
     if source.how == "in place":
+        assert isinstance(source.operand, np.ndarray), "what is used in place is an array"
         return strided(np.empty((), source.format.dtype), shape, source.operand.strides)
     return _dense(shape, source.format.dtype)
 

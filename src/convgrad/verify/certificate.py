@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from convgrad.errors import InvalidShapeError, UnsupportedError
 from convgrad.float_environment import in_default_environment
 from convgrad.functional.call import Prepared
 from convgrad.verify.check import as_result
-from convgrad.verify.check_certificate import conclusions
+from convgrad.verify.check_certificate import Certificate, Statements, conclusions
 from convgrad.verify.declared import SUM, Declared
 from convgrad.verify.terms import terms_of
 
@@ -23,7 +22,7 @@ from convgrad.verify.terms import terms_of
 @in_default_environment
 def certificate(
     prepared: Prepared, index: Sequence[int], got: object, declared: Declared, old: Array | None = None
-) -> dict[str, Any]:
+) -> Certificate:
     """Return a JSON object that certifies one element of a result ``got``, at ``index`` in the caller's layout.
 
     The terms are the products x y and the added values (bias and old value). The exact value S is the sum of the terms,
@@ -75,7 +74,7 @@ def certificate(
     before = None if old is None else prepared.canonical_output(as_result(old, problem, "old")[0])
     terms = terms_of(problem, prepared.operands, canonical, before)
     bits = np.asarray(array[place]).reshape(1).view(f"u{array.itemsize}")[0]
-    facts: dict[str, Any] = {
+    statements: Statements = {
         "operator": operator,
         "attributes": _attributes(prepared),
         "operands": {name: _described(value, prepared) for name, value in prepared.taken.items()},
@@ -88,10 +87,10 @@ def certificate(
         "terms": {"x": _hex(terms.x), "y": _hex(terms.y), "added": [float(value).hex() for value in terms.added]},
         "candidate": {"bits": f"{int(bits):#0{2 + 2 * array.itemsize}x}"},
     }
-    return facts | {"conclusions": conclusions(facts)}
+    return {**statements, "conclusions": conclusions(statements)}
 
 
-def _attributes(prepared: Prepared) -> Mapping[str, object]:
+def _attributes(prepared: Prepared) -> dict[str, object]:
     values = {a.name: getattr(prepared.attributes, a.means) for a in prepared.op.attributes}
     return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v is not None}
 

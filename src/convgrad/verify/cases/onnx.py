@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from convgrad.errors import ConvgradError, FileError
 from convgrad.graph.limits import Limits
@@ -29,6 +29,9 @@ from convgrad.verify.cases.onnx_tensors import OnnxTensor, Tensors, UnknownError
 from convgrad.verify.cases.place import Place
 from convgrad.verify.cases.posed import legal, posed, unsupported
 from convgrad.words import printable
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
 
 MODEL = "model.onnx"
 SETS = "test_data_set_*"
@@ -96,11 +99,11 @@ def read(path: Path, limits: Limits) -> Iterator[Reading]:
         yield PassedOverError(f"{file}: {counted_kinds(others)} cannot be judged")
 
 
-def _is_convolution(node: Any) -> bool:
+def _is_convolution(node: NodeProto) -> bool:
     return text(node.op_type) in (*KINDS, *FOREIGN) and node.domain in ("", "ai.onnx")
 
 
-def _inner(model: Any) -> Iterator[tuple[Any, str]]:
+def _inner(model: ModelProto) -> Iterator[tuple[NodeProto, str]]:
     """Yield the nodes of subgraphs and of the model's functions, each with words for what contains it."""
     waiting = [(node, "") for node in model.graph.node]
     for function in model.functions:
@@ -120,7 +123,7 @@ def _inner(model: Any) -> Iterator[tuple[Any, str]]:
 class _Node:
     """A convolution of a model, with the name of its case."""
 
-    node: Any
+    node: NodeProto
     name: str
     place: Place
     tensors: Tensors
@@ -191,7 +194,7 @@ def _arrays(operands: list[OnnxTensor], output: Path | None, folder: Path, limit
 # -- attributes --------------------------------------------------------------------------------------------------------
 
 
-def _node_attributes(node: Any, place: Place) -> dict[str, Any]:
+def _node_attributes(node: NodeProto, place: Place) -> dict[str, Any]:
     """Return the node's attributes by name: integers, lists of integers, and one string."""
     values_by_name: dict[str, Any] = {}
     for attribute in node.attribute:
