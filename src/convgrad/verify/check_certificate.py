@@ -22,14 +22,14 @@ SUMS = FORMATS | {"tf32": (11, -126, 127, 19), "f8_e4m3fnuz": (4, -7, 7, 8), "f8
 SPENT = {"f8_e4m3": 1}  # number of the largest binade's codes that encode NaN; no code is infinity
 
 
-class Arithmetic(TypedDict):
+class StatedArithmetic(TypedDict):
     """The declared arithmetic: the format of sums, and their rounding depth or the blocks of their order."""
 
     accumulation: str
     height: int | list[int] | None
 
 
-class Terms(TypedDict):
+class StatedTerms(TypedDict):
     """The terms as hexadecimal floats: the factors of the products, and the added values."""
 
     x: list[str]
@@ -58,8 +58,8 @@ class Statements(TypedDict):
     operands: dict[str, dict[str, object]]
     output_type: str
     index: list[int]
-    declared: Arithmetic
-    terms: Terms
+    declared: StatedArithmetic
+    terms: StatedTerms
     candidate: dict[str, str]
 
 
@@ -100,7 +100,7 @@ def largest(name: str) -> Fraction:
     return (2 - (1 + SPENT.get(name, 0)) * TWO ** (1 - p)) * TWO**maximum
 
 
-def bound_of(pairs: list[tuple[float, float]], added: int, magnitude: Fraction, declared: Arithmetic) -> Number:
+def bound_of(pairs: list[tuple[float, float]], added: int, magnitude: Fraction, declared: StatedArithmetic) -> Number:
     """Return gamma magnitude + n tiny/2 (1 + gamma), but 0 if sums are exact, infinity if they may overflow."""
     p, minimum, *_ = SUMS[declared["accumulation"]]
     live = sum(x != 0 and y != 0 for x, y in pairs[: len(pairs) - added])
