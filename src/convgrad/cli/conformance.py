@@ -49,8 +49,8 @@ def main(options: argparse.Namespace) -> int:
     skips, xfails = marked(options.skips), marked(options.xfails)
     if options.table is not None:
         check_new(Path(options.table), options.force)
-    there = listed()
-    cases = [case for case in there if case.name not in skips]
+    all_cases = listed()
+    cases = [case for case in all_cases if case.name not in skips]
     done: list[Judged] = []
     with candidate_of(judging, DEFAULT_LIMITS) as candidate, ProgressLine("", heartbeat=True) as progress:
         started = time.perf_counter()
@@ -66,7 +66,7 @@ def main(options: argparse.Namespace) -> int:
     passing = [judged.case.name for judged in done if judged.outcome == OK and judged.case.name in xfails]
     for name in passing:
         complain(f"convgrad: {name} is expected to fail, but passes; {options.xfails} says: {xfails[name]}")
-    table = counted_by_group(there, done, xfails)
+    table = counted_by_group(all_cases, done, xfails)
     say("\n".join(["", *as_text(table), "", badge_words(table)]))
     if options.table is not None:
         with written(Path(options.table), options.force) as file:
@@ -127,10 +127,10 @@ def group_of(case: Case) -> str:
     return f"{PASSES[case.operator]}, {case.name.partition('-')[0].replace('_', ' ')}"
 
 
-def counted_by_group(there: Sequence[Case], done: Sequence[Judged], xfails: Mapping[str, str]) -> Table:
+def counted_by_group(all_cases: Sequence[Case], done: Sequence[Judged], xfails: Mapping[str, str]) -> Table:
     """Return the number of cases by group and column; a case that was not judged is skipped."""
     columns = {judged.case.name: column_of(judged, xfails) for judged in done}
-    order = sorted(there, key=lambda case: list(PASSES).index(case.operator))  # is stable
+    order = sorted(all_cases, key=lambda case: list(PASSES).index(case.operator))  # is stable
     table: dict[str, Counter[str]] = {}
     for case in order:
         table.setdefault(group_of(case), Counter())[columns.get(case.name, SKIPPED)] += 1

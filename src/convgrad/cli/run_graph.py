@@ -58,14 +58,17 @@ def run_graph(options: argparse.Namespace) -> bool:
         files.check_target_of_all(options.output, [_dtype(graph, t) for t in graph.computed], options.force)
     watch = _Watch(options, tensors)
     held = (*tensors.made_up.values(), *tensors.inputs.values(), *tensors.expected.values())
-    left = limits.memory_bytes - sum(map(memory_of, held))
+    remaining_bytes = limits.memory_bytes - sum(map(memory_of, held))
     limit = nullcontext() if options.threads is None else threads(options.threads)
     within = max_error(options.max_error or DIRECT)
     with ProgressLine(f"{options.operator}:", options.json), warnings.catch_warnings(action="ignore"), limit, within:
         inputs = {**tensors.inputs, **tensors.made_up}
         try:
             outcome = graph.run(
-                inputs, observe=watch.ran, observe_skipped=watch.skipped, limits=replace(limits, memory_bytes=left)
+                inputs,
+                observe=watch.ran,
+                observe_skipped=watch.skipped,
+                limits=replace(limits, memory_bytes=remaining_bytes),
             )
         except GraphError as error:
             if not (watch.skipped_ops == len(graph.ops) and (tensors.expected or options.check)):

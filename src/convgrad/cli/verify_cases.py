@@ -70,26 +70,26 @@ def cases_of(options: VerifyOptions, limits: Limits, unread: UnreadSources) -> l
 
     Errors are recorded in ``unread``. If no case could be read, the first error is raised.
     """
-    there = list(named_apart(_read(options, limits, unread)))
-    unread.leave_out_arrays([case.name for case in there], [options.got, options.operands])
-    if not there:
+    all_cases = list(named_apart(_read(options, limits, unread)))
+    unread.leave_out_arrays([case.name for case in all_cases], [options.got, options.operands])
+    if not all_cases:
         errors = [*unread.refused, *unread.empty]
         for error in errors[1 : 1 + LISTED]:
             errors[0].add_note(f"convgrad: {error}")
         if errors:
             raise errors[0]
         raise FileError(f"{', '.join(options.cases)}: must contain a case; there is none")
-    cases = [case for case in there if _wanted(case.name, options.only)]
-    idle = [pattern for pattern in options.only if not any(_wanted(case.name, [pattern]) for case in there)]
+    cases = [case for case in all_cases if _wanted(case.name, options.only)]
+    idle = [pattern for pattern in options.only if not any(_wanted(case.name, [pattern]) for case in all_cases)]
     if idle:
-        raise UsageError(f"no case has a name like {', '.join(idle):.200}; there are {_some(there)}")
+        raise UsageError(f"no case has a name like {', '.join(idle):.200}; there are {_some(all_cases)}")
     if options.dtype is None:
         return cases
     return [replace(case, output_format=FORMATS[options.dtype]) for case in cases]
 
 
-def _some(there: Sequence[Case]) -> str:
-    names = [case.name for case in there]
+def _some(cases: Sequence[Case]) -> str:
+    names = [case.name for case in cases]
     return ", ".join(names) if len(names) < 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
 
 

@@ -38,27 +38,31 @@ def _export(options: VerifyOptions, cases: Sequence[Case], limits: Limits) -> in
             part = progress.part(number, len(cases))
             result = exact_of(posed.call, part) if options.with_references else None
             files += len(scheme.export(folder, case, operands, result, options.kind, options.force))
-    left = len(cases) - bare
-    values = {"exported": left, "files": files, "folder": str(folder)}
-    say(json.dumps(values) if options.json else f"{left} case{'s' * (left != 1)} exported to {folder}, {files} files")
-    return DONE if left else WRONG
+    exported = len(cases) - bare
+    values = {"exported": exported, "files": files, "folder": str(folder)}
+    say(
+        json.dumps(values)
+        if options.json
+        else f"{exported} case{'s' * (exported != 1)} exported to {folder}, {files} files"
+    )
+    return DONE if exported else WRONG
 
 
 def _print_tolerance(options: VerifyOptions, cases: Sequence[Case], limits: Limits) -> int:
     """Print, for each case, the tolerances that a test of another library needs if it uses numpy.allclose."""
-    left = len(cases)
+    supported_cases = len(cases)
     with ProgressLine("", options.json, heartbeat=True) as progress:
         for number, case in enumerate(cases):
             progress.relabel(f"{number}/{len(cases)}")
             if case.unsupported:
                 complain(f"convgrad: {case.name} is left out: {case.unsupported}")
-                left -= 1
+                supported_cases -= 1
                 continue
             posed = pose(case, options, limits)
             how = declared_by(options, posed.call.problem, options.height, shared=len(cases) > 1)
             smallest = tolerance(posed.call, how)
             progress.say(json.dumps(_values(case, posed, smallest)) if options.json else f"{case.name}  {smallest}")
-    return DONE if left else WRONG
+    return DONE if supported_cases else WRONG
 
 
 def _values(case: Case, posed: Posed, smallest: Tolerance) -> Mapping[str, object]:

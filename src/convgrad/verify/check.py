@@ -149,20 +149,20 @@ def verdicts_of(
     computed for some elements.
     """
     claims = [_claim(result, prepared, how, old) for result, how in results]
-    left = [claim for claim in claims if isinstance(claim, Claim)]
-    if left:
-        size = left[0].got.size
-        if any(claim.is_one_part for claim in left):
+    to_judge = [claim for claim in claims if isinstance(claim, Claim)]
+    if to_judge:
+        size = to_judge[0].got.size
+        if any(claim.is_one_part for claim in to_judge):
             maximum, sample = max(maximum, size), None
         sample = sample if is_sampled(prepared.problem, sample) else None
-        for claim in left:
+        for claim in to_judge:
             claim.sample = sample
         parts: Iterable[OutputPart] = parts_of(prepared.problem, prepared.operands, old, maximum, sample)
         if sample is not None:
             parts = [*parts]  # few, so that the share of the elements that are done is known
             size = sum(part.elements for part in parts)
         for part, reference in references(parts, size, progress):
-            for claim in left:
+            for claim in to_judge:
                 claim.add(part, reference)
     return [claim.verdict() if isinstance(claim, Claim) else claim for claim in claims]
 

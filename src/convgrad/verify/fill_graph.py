@@ -25,15 +25,15 @@ def fill_graph(
     """
     inference, computed = graph.inference, set(graph.computed)
     generated: dict[int, Array] = {}
-    left = memory_bytes
+    remaining_bytes = memory_bytes
     for op in inference.order:
         if operator_of(op) is RELU and any(op.inputs[0].id in tensors for tensors in (known, generated, computed)):
             computed.add(op.outputs[0].id)
         wanted = {t.id for t in op.inputs if not (t.id in known or t.id in generated or t.id in computed)}
         if operator_of(op) is not None and op.id in inference.resolved and wanted:
-            operands = _operands(graph, op, kind, seed, left)
+            operands = _operands(graph, op, kind, seed, remaining_bytes)
             new = {tensor: array for tensor, array in operands.items() if tensor in wanted}
-            left -= sum(map(memory_of, new.values()))
+            remaining_bytes -= sum(map(memory_of, new.values()))
             generated |= new
     return generated
 
@@ -48,8 +48,8 @@ def _operands(graph: Graph, op: Op, kind: Kind, seed: int, memory_bytes: int) ->
         if port.is_shape:
             generated[tensor.id] = np.array(problem.output_shape, np.int64)
         elif tensor.shape is not None:
-            left = memory_bytes - sum(map(memory_of, arrays))
-            generated[tensor.id] = allocate(op, tensor, tensor.shape, problem.operand_format, left)
+            remaining_bytes = memory_bytes - sum(map(memory_of, arrays))
+            generated[tensor.id] = allocate(op, tensor, tensor.shape, problem.operand_format, remaining_bytes)
             arrays.append(generated[tensor.id])
     shapes = [array.shape for array in arrays]
     for array, values in zip(arrays, fill(problem, shapes, kind, (seed, op.id)), strict=True):

@@ -47,6 +47,6 @@ def pardoned(result: DeclaredResult, reference: Reference) -> Iterator[str]:
     if any(some.any() for some in subnormal):
         pairs = zip(subnormal, operands, strict=True)
         flushed = [np.where(some, array.dtype.type(0), array) for some, array in pairs]
-        left = certify(problem, flushed, old)
-        if bounded_by(got, left, problem, how, flushed).outcome == OK:
+        reference_of_flushed = certify(problem, flushed, old)
+        if bounded_by(got, reference_of_flushed, problem, how, flushed).outcome == OK:
             yield "none is beyond the bound where subnormal operands count as 0"

@@ -130,12 +130,12 @@ def _arrays(
     if any(path.suffix == RAW for paths in places.values() for path in paths):
         about = directory / f"{case.name}.json"
         tensors = sidecar.read(about, tensors, limits) if about.exists() else tensors
-    left = limits.memory_bytes
+    remaining_bytes = limits.memory_bytes
     arrays = {}
     for name, paths in places.items():
         if paths:
-            arrays[name] = _read(paths[0], case, name, tensors[name], left)
-            left -= arrays[name].nbytes
+            arrays[name] = _read(paths[0], case, name, tensors[name], remaining_bytes)
+            remaining_bytes -= arrays[name].nbytes
     return arrays
 
 

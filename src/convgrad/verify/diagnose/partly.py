@@ -33,20 +33,20 @@ class Partly:
 
     def at(self, where: Where) -> Answer:
         """Return flat sums of the elements at these flat indices."""
-        there = self.mask[where]
-        return self._with(self.of.at(where[there]), where, there)
+        is_changed = self.mask[where]
+        return self._with(self.of.at(where[is_changed]), where, is_changed)
 
     def whole(self) -> Answer:
         """Return the sums of all elements."""
         return self._with(self.of.whole(), np.arange(self.mask.size), self.mask)
 
-    def _with(self, other: Answer, where: Where, there: NDArray[np.bool_]) -> Answer:
-        """Return the exact sums, with those of ``other`` there; ``other`` has all sums or only these."""
+    def _with(self, other: Answer, where: Where, is_changed: NDArray[np.bool_]) -> Answer:
+        """Return the exact sums, with those of ``other`` where ``is_changed``; ``other`` has all sums or only these."""
         exact = self.exact
         value, magnitude, terms = exact.value.ravel()[where], exact.magnitude.ravel()[where], exact.terms.ravel()[where]
-        some = there if other.value.size == where.size else np.ones(other.value.size, np.bool_)
-        value[there], magnitude[there] = other.value.ravel()[some], other.magnitude.ravel()[some]
-        terms[there] = other.terms.ravel()[some]
+        some = is_changed if other.value.size == where.size else np.ones(other.value.size, np.bool_)
+        value[is_changed], magnitude[is_changed] = other.value.ravel()[some], other.magnitude.ravel()[some]
+        terms[is_changed] = other.terms.ravel()[some]
         return Answer(value, magnitude, terms, exact.integral and other.integral)
 
 

@@ -46,10 +46,10 @@ def mixed(scene: Scene) -> Iterator[Defect]:
         for words, total in _replays(x * y, scene.problem.solves_for == "weights", fmt):
             replayed = round_to(total, out)
             speaks = np.isfinite(replayed) & ((replayed != right) | (got != right))
-            many, same = int(speaks.sum()), int((speaks & (replayed == got)).sum())
-            if same >= AGREED * many and surprise(same, many) >= ENOUGH:
-                bits = f"the same bits at {same} of {many} elements"
-                defects.append((same / many, Defect(PARTIALS.format(fmt), f"{words}, {bits}")))
+            speaking, same = int(speaks.sum()), int((speaks & (replayed == got)).sum())
+            if same >= AGREED * speaking and surprise(same, speaking) >= ENOUGH:
+                bits = f"the same bits at {same} of {speaking} elements"
+                defects.append((same / speaking, Defect(PARTIALS.format(fmt), f"{words}, {bits}")))
     best = max((share for share, _ in defects), default=0.0)
     yield from [defect for share, defect in defects if share >= best - AS_GOOD][:1]
 

@@ -204,9 +204,9 @@ class Picked:
         return self._of(self._places)
 
     def _of(self, places: Where) -> Answer:
-        there, exact = places >= 0, self.exact
-        value, magnitude = (np.where(there, array.ravel()[places], 0.0) for array in (exact.value, exact.magnitude))
-        return Answer(value, magnitude, np.where(there, exact.terms.ravel()[places], 0), exact.integral)
+        is_picked, exact = places >= 0, self.exact
+        value, magnitude = (np.where(is_picked, array.ravel()[places], 0.0) for array in (exact.value, exact.magnitude))
+        return Answer(value, magnitude, np.where(is_picked, exact.terms.ravel()[places], 0), exact.integral)
 
 
 @dataclass(frozen=True, eq=False)

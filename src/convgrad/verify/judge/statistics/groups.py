@@ -84,18 +84,18 @@ def sizes(errors: Errors) -> Finding:
     figures, evidence, named = {}, [], []
     squared = np.square(np.where(errors.alone, errors.z, 0.0))
     for grouping, counts in groupings(errors):
-        many = np.maximum(counts, 1)
-        size = np.where(counts >= FEWEST, np.sqrt(grouping.total(squared) / many), 0.0)
-        excess = size / (1.3 * (1 + 14 / np.sqrt(np.maximum(many / errors.shared, 1))))
+        members = np.maximum(counts, 1)
+        size = np.where(counts >= FEWEST, np.sqrt(grouping.total(squared) / members), 0.0)
+        excess = size / (1.3 * (1 + 14 / np.sqrt(np.maximum(members / errors.shared, 1))))
         worst = tuple(int(i) for i in np.unravel_index(int(excess.argmax()), excess.shape))
-        value, threshold = float(size[worst]), size_threshold(many[worst] / errors.shared, 14.0)
+        value, threshold = float(size[worst]), size_threshold(members[worst] / errors.shared, 14.0)
         if threshold < value < 6 * threshold:
             value, threshold = _second_look(errors, grouping, worst)
         figures[f"R of a {grouping.name}"] = value
         if value > threshold:
             evidence.append(Evidence(f"R of a {grouping.name}", value, threshold, grouping.place(worst)))
-            several = _several(errors, grouping, worst, threshold)
-            if np.count_nonzero(excess > 1) == 1 and several and _others_are_fine(errors, grouping, worst):
+            has_several = _several(errors, grouping, worst, threshold)
+            if np.count_nonzero(excess > 1) == 1 and has_several and _others_are_fine(errors, grouping, worst):
                 named.append(Defect(ONE_GROUP.format(grouping.name), grouping.place(worst)))
     return Finding(figures, tuple(evidence), tuple(named))
 
