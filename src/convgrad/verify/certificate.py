@@ -54,8 +54,8 @@ def certificate(
     >>> ones, attributes = np.ones((1, 3, 1), np.float32), {"strides": [1], "dilations": [1]}
     >>> call = prepare("Convolution", (ones, np.full((2, 1, 1), 0.1, np.float32)), attributes)
     >>> how = declared("Convolution", call.problem.operand_format)
-    >>> one = certificate(call, (0, 0, 0), np.full((1, 2, 1), 0.2, np.float32), how)
-    >>> one["terms"]["y"], one["conclusions"]["exact"], one["conclusions"]["verdict"]
+    >>> document = certificate(call, (0, 0, 0), np.full((1, 2, 1), 0.2, np.float32), how)
+    >>> document["terms"]["y"], document["conclusions"]["exact"], document["conclusions"]["verdict"]
     (['0x1.99999a0000000p-4', '0x1.99999a0000000p-4'], '13421773/67108864', 'inside')
     """
     operator, problem = prepared.op.name, prepared.problem

@@ -24,8 +24,8 @@ def rows_of(problem: Problem, operands: Sequence[Array], at: Sequence[Index]) ->
     Along each axis, the existing terms come first, in order, then zeros.
 
     >>> from convgrad.notation import problem
-    >>> one = problem("BWD_W f32 NXC mb1ic1iw3oc1ow3kw3pw1")
-    >>> x, y = rows_of(one, [np.arange(1.0, 4.0).reshape(1, 1, 3)] * 2, [(0, 0, 0), (0, 0, 1)])
+    >>> small = problem("BWD_W f32 NXC mb1ic1iw3oc1ow3kw3pw1")
+    >>> x, y = rows_of(small, [np.arange(1.0, 4.0).reshape(1, 1, 3)] * 2, [(0, 0, 0), (0, 0, 1)])
     >>> (x * y).tolist()
     [[[2.0, 6.0, 0.0]], [[1.0, 4.0, 9.0]]]
     """

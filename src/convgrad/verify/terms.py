@@ -40,8 +40,8 @@ def terms_of(problem: Problem, operands: Sequence[Array], index: Index, old: Arr
     """Return the terms of the canonical output element at ``index``; operands are canonical.
 
     >>> from convgrad.notation import problem
-    >>> one = problem("BWD_W f32 NXC mb1ic1iw3oc1ow3kw3pw1")
-    >>> terms_of(one, [np.arange(1.0, 4.0).reshape(1, 1, 3)] * 2, (0, 0, 0)).products.tolist()
+    >>> small = problem("BWD_W f32 NXC mb1ic1iw3oc1ow3kw3pw1")
+    >>> terms_of(small, [np.arange(1.0, 4.0).reshape(1, 1, 3)] * 2, (0, 0, 0)).products.tolist()
     [[2.0, 6.0]]
     """
     tensors = dict(zip(problem.operands, operands, strict=True))

@@ -65,8 +65,8 @@ def tolerance(prepared: Prepared, how: Declared, reference: Reference | None = N
     >>> from convgrad.functional.call import prepare
     >>> from convgrad.verify.declared import declared
     >>> x = np.full((1, 4, 1), 0.1, np.float32)
-    >>> given = {"strides": [1], "dilations": [1], "weights_shape": (1, 1, 1)}
-    >>> call = prepare("ConvolutionBackwardWeights", (x, x), given)
+    >>> attributes = {"strides": [1], "dilations": [1], "weights_shape": (1, 1, 1)}
+    >>> call = prepare("ConvolutionBackwardWeights", (x, x), attributes)
     >>> print(tolerance(call, declared(call.problem.operator, call.problem.operand_format)))
     atol=1.12e-08, rtol=0 let every right result pass
     """

@@ -36,7 +36,7 @@ def axis_words(problem: Problem) -> tuple[AxisWords, ...]:
     """Return the names of the canonical axes of a problem's result.
 
     >>> from convgrad.notation import problem
-    >>> [w.one + w.after for w in axis_words(problem("BWD_W f32 NXC mb1ic2ih4oc2oh4kh3ph1"))]
+    >>> [w.singular + w.after for w in axis_words(problem("BWD_W f32 NXC mb1ic2ih4oc2oh4kh3ph1"))]
     ['output channel', 'input channel', 'tap on axis 0', 'tap on axis 1']
     """
     geometry = problem.geometry
@@ -73,10 +73,10 @@ def place(beyond: Mask, terms: NDArray[np.int64], problem: Problem) -> str:
     - a share of the elements is wrong, without a pattern.
 
     >>> from convgrad.notation import problem
-    >>> one = problem("BWD_W f32 NXC mb1ic2ih4oc2oh4kh3ph1")
+    >>> small = problem("BWD_W f32 NXC mb1ic2ih4oc2oh4kh3ph1")
     >>> mask = np.zeros((2, 2, 3, 3), bool)
     >>> mask[:, :, 2] = True
-    >>> place(mask, np.ones(mask.shape, int), one)
+    >>> place(mask, np.ones(mask.shape, int), small)
     'exactly all elements of tap 2 on axis 0 (the last of 3): 12 of 36'
     """
     count = int(np.count_nonzero(beyond))
