@@ -75,16 +75,15 @@ def whole(job: dict[str, Any]) -> dict[str, Any]:
 
 def reader(job: dict[str, Any]) -> dict[str, Any]:
     """Read all pieces of a call as it does, and compute nothing."""
-    from convgrad.scale.call import called  # noqa: PLC0415
+    from convgrad.scale.call import ScaleOptions, called  # noqa: PLC0415
     from convgrad.scale.checkpoint import State  # noqa: PLC0415
     from convgrad.scale.prefetch import Waited  # noqa: PLC0415
 
     problem = on_disk.PROBLEMS[job["problem"]](job["size"])
     operands = on_disk.opened(problem, Path(job["folder"]), job["stored"]).values()
     before, number = watched.held(), 0
-    call = called(
-        problem.operator, tuple(operands), problem.attributes, job["memory"], None, None, False, job["threads"], True
-    )
+    options = ScaleOptions(job["memory"], threads=job["threads"])
+    call = called(problem.operator, tuple(operands), problem.attributes, options, to_run=True)
     begin = time.perf_counter()
     with call.pieces(State(), Waited()) as slots:
         for slot in slots:

@@ -43,7 +43,7 @@ def random(seed: int) -> Convolution:
     reversals = tuple(bool(n) for n in some(0, 2))
     window = (some(1, 3), pads, some(1, 3), some(1, 3), reversals)
     found = Convolution("result", (lhs, rhs, Type("f32", ())), labels, *window, fg, bg)
-    return Convolution("result", (lhs, rhs, Type("f32", found.made())), labels, *window, fg, bg)
+    return Convolution("result", (lhs, rhs, Type("f32", found.result_shape())), labels, *window, fg, bg)
 
 
 def listed(values: Any) -> str:

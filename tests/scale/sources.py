@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from convgrad import InvalidAttributeError, scale
-from convgrad.scale.call import called
+from convgrad.scale.call import ScaleOptions, called
 from convgrad.scale.cut import Cut
 from convgrad.scale.plan import ways
 
@@ -41,7 +41,7 @@ def memories(
     operator: str, *inputs: Any, dtype: Any = None, out: Any = None, accumulate: bool = False, **attributes: Any
 ) -> dict[Cut, int]:
     """Return the cuts that there are of a call by one thread, each with the least memory that has it."""
-    call = called(operator, inputs, attributes, "1TB", dtype, out, accumulate, 1, to_run=False)
+    call = called(operator, inputs, attributes, ScaleOptions("1TB", dtype, out, accumulate, 1), to_run=False)
     needed = [
         (cut, max(1, sum(size for _, size in takes)))
         for cut, _, takes in ways(call.problem, call.sources, call.target, 1)

@@ -18,7 +18,7 @@ from convgrad.notation import calls, read
 from convgrad.spec.operators import find
 from convgrad.verify.cases.collection import read as cases_of
 from convgrad.verify.check import check, verdict_on
-from convgrad.verify.declared import Declared, declared
+from convgrad.verify.declared import Declared, DeclaredResult, declared
 from convgrad.verify.judge import judge
 from convgrad.verify.judge.conspire import conspiracies
 from convgrad.verify.judge.lost import curve
@@ -183,7 +183,7 @@ def test_the_same_call_has_the_same_judgement() -> None:
     one = plant_of(SMALL, "normal")
     problem, operands = one.prepared().problem, one.prepared().operands
     reference = certify(problem, operands)
-    first, second = (judge(one.right(), reference, problem, operands, Declared(F32)) for _ in range(2))
+    first, second = (judge(DeclaredResult(one.right(), problem, operands, Declared(F32)), reference) for _ in range(2))
     assert first == second
     assert first.statistics["R"] > 0
     assert first.limits["one element, relative"] > 0
@@ -372,11 +372,11 @@ def test_filters_of_sampled_elements(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def found(got: Array) -> Any:
         canonical = got.transpose(prepared.problem.output_order)
-        return judge(canonical, reference, prepared.problem, prepared.operands, how, None)
+        return judge(DeclaredResult(canonical, prepared.problem, prepared.operands, how), reference)
 
     whole = found(rounded)
     monkeypatch.setattr("convgrad.verify.judge.statistics.filters.MULTIPLY_ADDS", 0)
     sampled = found(rounded)
-    assert sampled.found == whole.found
+    assert sampled.defects == whole.defects
     assert sampled.statistics[words] == pytest.approx(whole.statistics[words], rel=1e-6)
     assert words not in found(noise).statistics

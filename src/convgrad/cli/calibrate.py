@@ -23,7 +23,7 @@ def main(options: argparse.Namespace) -> int:
     new, ratios = calibrated(old)
     for name, speed in speeds(new).items():
         say(f"{name:18} {speed:8.3g}  (before: {getattr(old, name):.3g})")
-    before, after = (sum(1 / NEAR < each < NEAR for each in column) for column in zip(*ratios, strict=True))
+    before, after = (sum(1 / NEAR < ratio < NEAR for ratio in column) for column in zip(*ratios, strict=True))
     say(f"predictions within a factor of {NEAR}: {after} of {len(ratios)} plans (before: {before})")
     if not options.no_keep and (trouble := keep(isa, speeds(new))):
         complain(f"the speeds are not kept: {trouble}")

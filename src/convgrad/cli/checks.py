@@ -62,8 +62,8 @@ def as_kept(array: Array, fmt: Format) -> Array:
 
     Files often have a wider type than the result: NumPy's files cannot store bf16, and many programs write only f32.
     """
-    found = of_dtype(array.dtype)
-    if found is None or found.significand_bits <= fmt.significand_bits:
+    array_format = of_dtype(array.dtype)
+    if array_format is None or array_format.significand_bits <= fmt.significand_bits:
         return array
     with np.errstate(all="ignore"):
         narrow = store(array.astype(np.float64), fmt)
@@ -74,13 +74,13 @@ def as_kept(array: Array, fmt: Format) -> Array:
 def verdicts_on(claims: Sequence[CheckedArray], *, silent: bool) -> dict[str, Verdict]:
     """Return the verdict on each claim, by the claim's source; the exact result of each call is computed once."""
     calls = {id(claim.call): claim.call for claim in claims}
-    found: dict[str, Verdict] = {}
+    verdicts: dict[str, Verdict] = {}
     for call in calls.values():
         own = [claim for claim in claims if claim.call is call]
-        given = [(claim.result, claim.how) for claim in own]
+        results = [(claim.result, claim.how) for claim in own]
         with ProgressLine("oracle:", silent) as progress:
-            found |= zip((claim.source for claim in own), verdicts_of(given, call, progress=progress), strict=True)
-    return {claim.source: found[claim.source] for claim in claims}
+            verdicts |= zip((claim.source for claim in own), verdicts_of(results, call, progress=progress), strict=True)
+    return {claim.source: verdicts[claim.source] for claim in claims}
 
 
 def against(source: str) -> str:

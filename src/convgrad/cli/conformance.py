@@ -15,7 +15,7 @@ from convgrad.cli.console import complain, say, wrote
 from convgrad.cli.exits import DONE, WRONG, ended_as_by_ctrl_c
 from convgrad.cli.parsers import verify as arguments_of_verify
 from convgrad.cli.progress import ProgressLine
-from convgrad.cli.verify import each
+from convgrad.cli.verify import judge_all
 from convgrad.cli.verify_candidates import candidate_of, name_of
 from convgrad.cli.verify_options import VerifyOptions, checked
 from convgrad.cli.verify_report import Judged, exit_code, summary
@@ -49,30 +49,30 @@ def main(options: argparse.Namespace) -> int:
     skips, xfails = marked(options.skips), marked(options.xfails)
     if options.table is not None:
         check_new(Path(options.table), options.force)
-    there = listed()
-    cases = [case for case in there if case.name not in skips]
+    all_cases = listed()
+    cases = [case for case in all_cases if case.name not in skips]
     done: list[Judged] = []
     with candidate_of(judging, DEFAULT_LIMITS) as candidate, ProgressLine("", heartbeat=True) as progress:
         started = time.perf_counter()
         say(f"{len(cases)} cases; judged: {name_of(judging)}")
         try:
-            for one in each(judging, cases, DEFAULT_LIMITS, candidate, progress):
-                done.append(one)
-                if options.verbose or column_of(one, xfails) == BAD:
-                    progress.say(one.lines())
+            for judged in judge_all(judging, cases, DEFAULT_LIMITS, candidate, progress):
+                done.append(judged)
+                if options.verbose or column_of(judged, xfails) == BAD:
+                    progress.say(judged.lines())
         finally:  # an interrupted run prints its counts too
             progress.end()
             say(summary(done, len(cases), time.perf_counter() - started))
-    passing = [one.case.name for one in done if one.outcome == OK and one.case.name in xfails]
+    passing = [judged.case.name for judged in done if judged.outcome == OK and judged.case.name in xfails]
     for name in passing:
         complain(f"convgrad: {name} is expected to fail, but passes; {options.xfails} says: {xfails[name]}")
-    table = counted_by_group(there, done, xfails)
+    table = counted_by_group(all_cases, done, xfails)
     say("\n".join(["", *as_text(table), "", badge_words(table)]))
     if options.table is not None:
         with written(Path(options.table), options.force) as file:
             file.write(markdown(table, function).encode())
         wrote(options.table)
-    code = exit_code([one for one in done if column_of(one, xfails) != EXPECTED], options.strict)
+    code = exit_code([judged for judged in done if column_of(judged, xfails) != EXPECTED], options.strict)
     return code or (WRONG if passing and options.strict else DONE)
 
 
@@ -83,9 +83,9 @@ def function_of(options: argparse.Namespace) -> str:
 
 def as_verify(options: argparse.Namespace) -> VerifyOptions:
     """Return the options of this command as options of ``convgrad verify``, after the checks of that command."""
-    given = vars(options) | {"collection": [NAME]}
-    given["call"] = function_of(options)
-    return checked(argparse.Namespace(**(vars(arguments_of_verify.parser().parse_args([])) | given)))
+    values = vars(options) | {"collection": [NAME]}
+    values["call"] = function_of(options)
+    return checked(argparse.Namespace(**(vars(arguments_of_verify.parser().parse_args([])) | values)))
 
 
 def listed() -> list[Case]:
@@ -98,7 +98,7 @@ def marked(path: str | None) -> dict[str, str]:
 
     Raises FileError for a line without a reason, and for a pattern that matches no case.
     """
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     names = [case.name for case in listed()]
     for line in lines_of(text_of(Path(path), DEFAULT_LIMITS), Place(path)) if path is not None else ():
         pattern, _, reason = line.text.strip().partition(" ")
@@ -107,15 +107,15 @@ def marked(path: str | None) -> dict[str, str]:
             raise line.words[0].place.refuse(f"a line must be a name or a pattern, and a reason; got {pattern!r:.200}")
         if not matching:
             raise line.words[0].place.refuse(f"a pattern must match a case, such as {names[0]}; got {pattern!r:.200}")
-        found |= dict.fromkeys(matching, reason.strip())
-    return found
+        reasons |= dict.fromkeys(matching, reason.strip())
+    return reasons
 
 
-def column_of(one: Judged, xfails: Mapping[str, str]) -> str:
+def column_of(judged: Judged, xfails: Mapping[str, str]) -> str:
     """Return the column in which a case is counted."""
-    if one.outcome in (OK, NOT_SERVED):
-        return PASSED if one.outcome == OK else NOT_SERVED
-    return EXPECTED if one.case.name in xfails else BAD
+    if judged.outcome in (OK, NOT_SERVED):
+        return PASSED if judged.outcome == OK else NOT_SERVED
+    return EXPECTED if judged.case.name in xfails else BAD
 
 
 def group_of(case: Case) -> str:
@@ -127,10 +127,10 @@ def group_of(case: Case) -> str:
     return f"{PASSES[case.operator]}, {case.name.partition('-')[0].replace('_', ' ')}"
 
 
-def counted_by_group(there: Sequence[Case], done: Sequence[Judged], xfails: Mapping[str, str]) -> Table:
+def counted_by_group(all_cases: Sequence[Case], done: Sequence[Judged], xfails: Mapping[str, str]) -> Table:
     """Return the number of cases by group and column; a case that was not judged is skipped."""
-    columns = {one.case.name: column_of(one, xfails) for one in done}
-    order = sorted(there, key=lambda case: list(PASSES).index(case.operator))  # is stable
+    columns = {judged.case.name: column_of(judged, xfails) for judged in done}
+    order = sorted(all_cases, key=lambda case: list(PASSES).index(case.operator))  # is stable
     table: dict[str, Counter[str]] = {}
     for case in order:
         table.setdefault(group_of(case), Counter())[columns.get(case.name, SKIPPED)] += 1

@@ -43,14 +43,14 @@ _ENDS: tuple[tuple[type[BaseException], int, str], ...] = (
 
 def meaning(error: BaseException) -> tuple[int, str] | None:
     """Return the exit code and the message of an error, or None if the error is a bug of convgrad."""
-    found = next(((code, words) for kind, code, words in _ENDS if isinstance(error, kind)), None)
-    return found and (found[0], str(error) or found[1])
+    end = next(((code, words) for kind, code, words in _ENDS if isinstance(error, kind)), None)
+    return end and (end[0], str(error) or end[1])
 
 
 def is_about_a_file(error: BaseException) -> bool:
     """Return whether an error is about the contents of a file, which a command line does not reproduce."""
-    found = meaning(error)
-    return found is not None and found[0] == FILE
+    end = meaning(error)
+    return end is not None and end[0] == FILE
 
 
 @contextmanager
@@ -80,10 +80,10 @@ def code_of(error: BaseException, as_json: bool = False) -> int | None:
     The error and each note are printed on a line of their own. A bug is not printed.
     If ``as_json``, the error is also printed as a JSON object on standard output.
     """
-    found = meaning(error)
-    if found is None:
+    end = meaning(error)
+    if end is None:
         return None
-    code, words = found
+    code, words = end
     notes = getattr(error, "__notes__", [])
     complain("\n".join(printable(line, None) for line in (f"convgrad: {words}", *notes)))
     if as_json:

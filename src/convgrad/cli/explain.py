@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 from convgrad import files, notation, scale
 from convgrad.array_types import Dtype
@@ -15,10 +15,8 @@ from convgrad.cli.arguments import is_graph, limits_of, read_line
 from convgrad.cli.console import complain, say
 from convgrad.cli.exits import DONE, UsageError
 from convgrad.cli.explain_json import of_call, of_graph
-from convgrad.cli.sources import each, is_source, read_cases
+from convgrad.cli.sources import is_source, read_cases, use_cases
 from convgrad.engines.settings import max_error
-from convgrad.formats import Format
-from convgrad.functional.call import problem_from_shapes
 from convgrad.functional.explain import explain as explain_call
 from convgrad.graph.dot import to_dot
 from convgrad.graph.explain import explain
@@ -35,7 +33,7 @@ class UnreadArray:
     shape: tuple[int, ...]
     dtype: Dtype
 
-    def __getitem__(self, region: object) -> Any:
+    def __getitem__(self, region: object) -> NoReturn:
         raise AssertionError("planning must not read operands")
 
     def __setitem__(self, region: object, array: object) -> None:
@@ -85,13 +83,14 @@ def _explain_line(options: argparse.Namespace) -> None:
         wanted = "what to explain is GRAPH.json, a problem line in quotes, or cases as for convgrad verify"
         raise UsageError(f"{wanted}; got {options.what!r:.200}")
     for call in notation.calls(read_line(options.what)):
-        _explain_call(call.operator, call.shapes, dict(call.attributes), call.format, call.format, options)
+        typed = Case("", "", call.operator, call.shapes, call.attributes, call.format, call.format)
+        _explain_call(typed, options)
 
 
 def _explain_cases(options: argparse.Namespace) -> int:
     """Print how each case of a source would be computed, and return the exit code."""
     _check_usage(options)
-    found, unread = read_cases(options.what, limits_of(options.limit))
+    cases, unread = read_cases(options.what, limits_of(options.limit))
 
     def explain_one(case: Case) -> bool:
         about = {"case": case.name} | ({"why": case.why} if case.why else {})
@@ -101,44 +100,30 @@ def _explain_cases(options: argparse.Namespace) -> int:
             return True
         if case.note:
             complain(f"convgrad: warning: {case.note}")
-        formats = case.operand_format, case.output_format
-        _explain_call(case.operator, case.shapes, dict(case.attributes), *formats, options, about)
+        _explain_call(case, options, about)
         return True
 
-    return each(found, unread, explain_one)[0]
+    return use_cases(cases, unread, explain_one)[0]
 
 
-def _explain_call(
-    operator: str,
-    shapes: tuple[tuple[int, ...], ...],
-    attributes: dict[str, Any],
-    operand_format: Format,
-    output_format: Format,
-    options: argparse.Namespace,
-    about: Mapping[str, str] = MappingProxyType({}),
-) -> None:
-    """Print how a call would be computed, after its name and the reason of a case."""
-    kind, to = operand_format.name, output_format.name
-    found = explain_call(operator, *shapes, operand_type=kind, dtype=to, threads=options.threads, **attributes)
+def _explain_call(case: Case, options: argparse.Namespace, about: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Print how the call of a case would be computed, after the texts ``about`` the case."""
+    types = {"operand_type": case.operand_format.name, "dtype": case.output_format.name}
+    keywords: dict[str, Any] = {**types, "threads": options.threads, **case.attributes}
+    explanation = explain_call(case.operator, *case.shapes, **keywords)
     head = "".join(f"{name}: {words}\n" for name, words in about.items())
-    say(json.dumps({**about, **of_call(found)}) if options.json else f"{head}{found}")
+    say(json.dumps({**about, **of_call(explanation)}) if options.json else f"{head}{explanation}")
     if options.memory:
-        say(_in_pieces(operator, shapes, attributes, operand_format, output_format, options))
+        say(_in_pieces(case, options))
 
 
-def _in_pieces(
-    operator: str,
-    shapes: tuple[tuple[int, ...], ...],
-    attributes: dict[str, Any],
-    fmt: Format,
-    to: Format,
-    options: argparse.Namespace,
-) -> str:
+def _in_pieces(case: Case, options: argparse.Namespace) -> str:
     """Return a text that describes how a call on files would be cut into parts whose arrays fit in memory."""
-    op, problem = problem_from_shapes(operator, shapes, attributes, fmt, to)
-    ports = zip(op.operands, shapes, strict=False)
+    op, problem = case.posed()
+    ports, fmt, to = zip(op.operands, case.shapes, strict=False), case.operand_format, case.output_format
     operands = [shape if port.is_shape else UnreadArray(shape, fmt.dtype) for port, shape in ports]
     out = UnreadArray(problem.output_shape, to.dtype)
-    limits = {"memory": options.memory, "out": out, "threads": options.threads}
-    plan = scale.plan(operator, *operands, **limits, dtype=to.name, **attributes)
+    limits = {"memory": options.memory, "out": out, "threads": options.threads, "dtype": to.name}
+    keywords: dict[str, Any] = {**limits, **case.attributes}
+    plan = scale.plan(case.operator, *operands, **keywords)
     return f"in pieces, on files: {plan}"

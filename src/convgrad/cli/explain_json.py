@@ -13,33 +13,33 @@ from convgrad.spec.order import height_of
 from convgrad.spec.work import moved_bytes, needed_flops
 
 
-def of_call(found: Explanation) -> dict[str, object]:
+def of_call(explanation: Explanation) -> dict[str, object]:
     """Return the values that describe how a call would be computed.
 
     ``plan`` is None for the NumPy engine. ``multiply_adds`` is None for a bias operator.
     """
-    problem, geometry = found.problem, found.problem.geometry
-    *operands, (name, made) = shapes_by_name(problem).items()
+    problem, geometry = explanation.problem, explanation.problem.geometry
+    *operands, (name, result_shape) = shapes_by_name(problem).items()
     return {
         "operator": problem.operator,
         "type": problem.operand_format.name,
         "operands": {operand: list(shape) for operand, shape in operands},
-        "result": {"name": name, "shape": list(made), "type": problem.output_format.name},
+        "result": {"name": name, "shape": list(result_shape), "type": problem.output_format.name},
         "formula": formula(problem),
         "multiply_adds": _multiply_adds(geometry),
         "multiply_adds_without_padding": needed_flops(geometry) // 2 if isinstance(geometry, Conv) else None,
         "moved_bytes": moved_bytes(problem),
-        "engine": found.choice.engine,
-        "engine_reason": found.choice.reason,
-        "height": found.height,
+        "engine": explanation.choice.engine,
+        "engine_reason": explanation.choice.reason,
+        "height": explanation.height,
         "variant": problem.algorithm or "direct",
-        "why_direct": found.why_direct,
-        "error_factor": found.error_factor,
+        "why_direct": explanation.why_direct,
+        "error_factor": explanation.error_factor,
         "error_factor_of": norms(problem) if problem.algorithm else "sum |x||y|",
-        "leaf_images": found.leaf_images,
-        "chunk_images": found.chunk_images,
-        "scratch_bytes": found.scratch_bytes,
-        "plan": None if found.plan is None else _plan(found.plan),
+        "leaf_images": explanation.leaf_images,
+        "chunk_images": explanation.chunk_images,
+        "scratch_bytes": explanation.scratch_bytes,
+        "plan": None if explanation.plan is None else _plan(explanation.plan),
     }
 
 
@@ -61,12 +61,12 @@ def _plan(plan: Chosen) -> dict[str, object]:
 
 def of_graph(graph: Graph) -> dict[str, object]:
     """Return the values that describe a graph: its ops in running order, and its tensors; unknown values are None."""
-    found = graph.inference
+    inference = graph.inference
     return {
-        "ops": [_op(graph, op) for op in found.order],
+        "ops": [_op(graph, op) for op in inference.order],
         "tensors": {
             str(number): {"type": tensor.dtype, "shape": None if tensor.dims is None else list(tensor.dims)}
-            for number, tensor in found.tensors.items()
+            for number, tensor in inference.tensors.items()
         },
         "given": list(graph.inputs),
         "results": list(graph.outputs),

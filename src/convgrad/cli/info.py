@@ -125,8 +125,8 @@ def _kernel_cache() -> str:
     """Return the directory of the compiled kernels, their number and size, and how to remove them."""
     directory = kernel_directory()
     if directory is None:
-        given = environment(b"CONVGRAD_CACHE_DIR")
-        unknown = f" (no home directory is known for {given})" if given.startswith("~") else ""
+        setting = environment(b"CONVGRAD_CACHE_DIR")
+        unknown = f" (no home directory is known for {setting})" if setting.startswith("~") else ""
         return f"off: each process compiles its kernels{unknown}"
     store = object_cache.store(directory)
     place = str(directory)

@@ -57,16 +57,16 @@ def _function(options: argparse.Namespace) -> Iterator[Callable[..., object]]:
 
 def _probe(options: argparse.Namespace, function: Callable[..., object], asked: Sequence[Case]) -> int:
     """Print the order of the function's sums in each case, and return the exit code."""
-    found: list[Order] = []
+    all_orders: list[Order] = []
     for case in asked:
         if case.unsupported:
             complain(f"convgrad: {case.name} is left out: {case.unsupported}")
             continue
         orders = dict(_orders(options, function, case))
-        found += orders.values()
+        all_orders += orders.values()
         name = [case.name] * (len(asked) > 1)
         say("\n".join([*map(json.dumps, _rows(case, orders))] if options.json else [*name, _text(orders)]))
-    return WRONG if any(order.impossible for order in found) or not found else DONE
+    return WRONG if any(order.impossible for order in all_orders) or not all_orders else DONE
 
 
 def _orders(options: argparse.Namespace, function: Callable[..., object], case: Case) -> list[tuple[int | None, Order]]:
@@ -76,7 +76,7 @@ def _orders(options: argparse.Namespace, function: Callable[..., object], case: 
     """
     settings = options.threads or [None]
     setter = load(options.set_threads) if options.set_threads else None
-    found = []
+    orders = []
     for threads in dict.fromkeys(settings):
         if setter is not None:
             try:
@@ -89,8 +89,8 @@ def _orders(options: argparse.Namespace, function: Callable[..., object], case: 
         order = probe(
             function, case.operator, *case.shapes, operand_type=case.operand_format, dtype=dtype, **attributes
         )
-        found.append((threads, order))
-    return found
+        orders.append((threads, order))
+    return orders
 
 
 def _text(orders: Mapping[int | None, Order]) -> str:

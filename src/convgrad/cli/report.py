@@ -79,15 +79,15 @@ def judged(verdict: Verdict) -> dict[str, object]:
         "outcome": verdict.outcome,
         "reason": verdict.reason,
         "where": verdict.where,
-        "defects": [{"name": one.name, "detail": one.detail} for one in verdict.found],
+        "defects": [{"name": defect.name, "detail": defect.detail} for defect in verdict.found],
         "evidence": [
             {
-                "statistic": one.statistic,
-                "value": json_number(one.value),
-                "threshold": json_number(one.threshold),
-                "where": one.where,
+                "statistic": evidence.statistic,
+                "value": json_number(evidence.value),
+                "threshold": json_number(evidence.threshold),
+                "where": evidence.where,
             }
-            for one in verdict.evidence
+            for evidence in verdict.evidence
         ],
         "statistics": {name: json_number(value) for name, value in verdict.statistics.items()},
         "limits": {name: json_number(value) for name, value in verdict.limits.items()},

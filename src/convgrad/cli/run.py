@@ -117,8 +117,10 @@ def _made_up(
     array_shapes = [shape for port, shape in zip(ports, shapes, strict=True) if not port.is_shape]
     kind: Kind = options.fill or "integers"
     seed: int = options.seed or 0
-    made = iter(fill(problem, array_shapes, kind, seed))
-    operands = tuple(shape if port.is_shape else next(made) for port, shape in zip(ports, shapes, strict=True))
+    array_iterator = iter(fill(problem, array_shapes, kind, seed))
+    operands = tuple(
+        shape if port.is_shape else next(array_iterator) for port, shape in zip(ports, shapes, strict=True)
+    )
     return Job(operator, attributes, operands, tuple(f"{kind}, seed {seed}" for _ in shapes))
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import replace
-from typing import Any
 
 from convgrad import arrays
 from convgrad.cli.arguments import limits_of
 from convgrad.cli.console import complain, say
 from convgrad.cli.exits import UsageError
 from convgrad.cli.run_call import run_one
-from convgrad.cli.sources import each, read_cases
+from convgrad.cli.sources import read_cases, use_cases
 from convgrad.cli.verify_cases import pose
 from convgrad.cli.verify_options import VerifyOptions
 from convgrad.formats import F32
@@ -31,9 +30,9 @@ def run_cases(options: argparse.Namespace) -> int:
     check_options("run", None, False, options.threads)
     to = None if options.dtype is None else arrays.output_format(options.dtype, F32, "run")
     limits = limits_of(options.limit)
-    found, unread = read_cases(options.operator, limits)
-    if len(found) > 1 and (options.output or options.expect):
-        raise UsageError(f"-o and --expect accept one result; {options.operator!r:.200} has {len(found)} cases")
+    cases, unread = read_cases(options.operator, limits)
+    if len(cases) > 1 and (options.output or options.expect):
+        raise UsageError(f"-o and --expect accept one result; {options.operator!r:.200} has {len(cases)} cases")
     ran: list[Case] = []
 
     def run(case: Case) -> bool:
@@ -45,10 +44,10 @@ def run_cases(options: argparse.Namespace) -> int:
         ran.append(case)
         return right
 
-    code, _ = each(found, unread, run)
-    if len(found) > 1:
-        summary = {"cases": len(found), "ran": len(ran)}
-        say(json.dumps(summary) if options.json else f"{len(ran)} of {len(found)} cases ran")
+    code, _ = use_cases(cases, unread, run)
+    if len(cases) > 1:
+        summary = {"cases": len(cases), "ran": len(ran)}
+        say(json.dumps(summary) if options.json else f"{len(ran)} of {len(cases)} cases ran")
     return code
 
 
@@ -59,6 +58,6 @@ def _run(case: Case, options: argparse.Namespace, limits: Limits) -> bool:
     posed = pose(case, VerifyOptions(fill=options.fill or "integers", seed=options.seed or 0), limits)
     prepared = posed.call.activated(options.activation).within(options.max_error)
     recorded = {} if posed.brought is None or posed.brought.result is None else {case.place: posed.brought.result}
-    about: dict[str, Any] = {"case": case.name} | ({"why": case.why} if case.why else {})
+    about: dict[str, str] = {"case": case.name} | ({"why": case.why} if case.why else {})
     verdicts = run_one(prepared, [posed.operands] * len(prepared.taken), options, recorded, about)
     return all(verdict.ok for verdict in verdicts)

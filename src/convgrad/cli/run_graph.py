@@ -57,15 +57,18 @@ def run_graph(options: argparse.Namespace) -> bool:
     if options.output:
         files.check_target_of_all(options.output, [_dtype(graph, t) for t in graph.computed], options.force)
     watch = _Watch(options, tensors)
-    held = (*tensors.made_up.values(), *tensors.given.values(), *tensors.expected.values())
-    left = limits.memory_bytes - sum(map(memory_of, held))
+    held = (*tensors.made_up.values(), *tensors.inputs.values(), *tensors.expected.values())
+    remaining_bytes = limits.memory_bytes - sum(map(memory_of, held))
     limit = nullcontext() if options.threads is None else threads(options.threads)
     within = max_error(options.max_error or DIRECT)
     with ProgressLine(f"{options.operator}:", options.json), warnings.catch_warnings(action="ignore"), limit, within:
-        given = {**tensors.given, **tensors.made_up}
+        inputs = {**tensors.inputs, **tensors.made_up}
         try:
             outcome = graph.run(
-                given, observe=watch.ran, observe_skipped=watch.skipped, limits=replace(limits, memory_bytes=left)
+                inputs,
+                observe=watch.ran,
+                observe_skipped=watch.skipped,
+                limits=replace(limits, memory_bytes=remaining_bytes),
             )
         except GraphError as error:
             if not (watch.skipped_ops == len(graph.ops) and (tensors.expected or options.check)):
@@ -78,7 +81,7 @@ def run_graph(options: argparse.Namespace) -> bool:
         right = watch.held and watch.compared > 0
         summary |= {"compared": watch.compared, "ok": right}
     left_out = {"not_run": watch.not_run, "made_up": watch.made_up}
-    summary |= {name: found for name, found in left_out.items() if found}
+    summary |= {name: ops for name, ops in left_out.items() if ops}
     if options.output:
         files.write_all(options.output, {str(t): array for t, array in outcome.results.items()}, options.force)
         summary["written"] = options.output
@@ -88,10 +91,10 @@ def run_graph(options: argparse.Namespace) -> bool:
 
 @dataclass(frozen=True)
 class _Tensors:
-    """The arrays of a graph by tensor id: given arrays, generated arrays, and expected results."""
+    """The arrays of a graph by tensor id: inputs, generated arrays, and expected results."""
 
     graph: Graph
-    given: Mapping[int, Array]
+    inputs: Mapping[int, Array]
     made_up: Mapping[int, Array]
     expected: Mapping[int, Array]
 
@@ -104,18 +107,18 @@ def _tensors(graph: Graph, options: argparse.Namespace, limits: Limits) -> _Tens
     )
     arrays: dict[int, Any] = by_id(graph.tensors.values(), read_in)
     expected = {t: array for t, array in arrays.items() if t in graph.computed}
-    given = {t: array for t, array in arrays.items() if t not in expected}
+    inputs = {t: array for t, array in arrays.items() if t not in expected}
     if options.height is not None and not expected:
         raise UsageError("--height describes the sums of results in a file; no array of --tensors is a result")
-    graph = graph.with_given(given, kept=expected) if arrays else graph
+    graph = graph.with_given(inputs, kept=expected) if arrays else graph
     for op in graph.inference.order:
         for tensor in (t.id for t in op.outputs if t.id in expected and op.id in graph.inference.resolved):
             problem = graph.inference.resolved[op.id].problem
             check_recorded(f"{options.tensors}:{tensor}", expected[tensor], problem)
     made_up: Mapping[int, Array] = {}
     if options.fill or not options.tensors:
-        made_up = fill_graph(graph, _kind(options), options.seed or 0, given, limits.memory_bytes)
-    return _Tensors(graph, given, made_up, expected)
+        made_up = fill_graph(graph, _kind(options), options.seed or 0, inputs, limits.memory_bytes)
+    return _Tensors(graph, inputs, made_up, expected)
 
 
 @dataclass
@@ -138,7 +141,7 @@ class _Watch:
     def relus(self) -> Mapping[int, int]:
         """The input tensor of each ReLU that runs, by its output tensor."""
         ops = (op for op in self.tensors.graph.ops if operator_of(op) is RELU)
-        return {op.outputs[0].id: op.inputs[0].id for op in ops if op.outputs[0].id not in self.tensors.given}
+        return {op.outputs[0].id: op.inputs[0].id for op in ops if op.outputs[0].id not in self.tensors.inputs}
 
     def ran(self, step: Execution) -> None:
         """Report an op that ran; judge convgrad's result if --check is given, and the result in --tensors, if any."""
@@ -168,7 +171,7 @@ class _Watch:
         absent = [self._place(t.id) for t in op.outputs if t.id in self.tensors.expected]
         made_up = [t.id for t in op.outputs if t.id in self.tensors.made_up]
         self.held = self.held and not absent
-        if not op.outputs or any(t.id not in self.tensors.given for t in op.outputs):
+        if not op.outputs or any(t.id not in self.tensors.inputs for t in op.outputs):
             self.not_run.append(op.label)
         self.made_up += made_up
         line: dict[str, object] = {"op": op.label, "skipped": reason}
@@ -201,10 +204,10 @@ class _Watch:
         return before if before is None else relu(before)
 
     def _source(self, tensor: int) -> str:
-        made_up, given = tensor in self.tensors.made_up, tensor in self.tensors.given
+        is_made_up, is_input = tensor in self.tensors.made_up, tensor in self.tensors.inputs
         instead = "" if tensor in self.tensors.graph.inputs else "not computed but made up: "
-        made = f"{instead}{_made_up_words(self.options)}"
-        where = made if made_up else str(self.options.tensors) if given else "computed"
+        origin = f"{instead}{_made_up_words(self.options)}"
+        where = origin if is_made_up else str(self.options.tensors) if is_input else "computed"
         return f"tensor {tensor}, {where}"
 
     def _invented(self, op: Op) -> list[str]:
@@ -229,7 +232,10 @@ def _text(summary: Mapping[str, Any], notes: Sequence[str], verdicts: Mapping[st
     lines = [f"{head}  {result['name']} {shape_words(result['shape'])}  {time_words(summary)}"]
     lines += [f"  {note}" for note in notes]
     for source, verdict in verdicts.items():
-        lines += [f"  {against(source)}  {verdict.brief}", *(f"    {one}" for one in verdict.details if not verdict.ok)]
+        lines += [
+            f"  {against(source)}  {verdict.brief}",
+            *(f"    {line}" for line in verdict.details if not verdict.ok),
+        ]
     return "\n".join(lines)
 
 

@@ -46,7 +46,7 @@ def check_usage(options: argparse.Namespace) -> None:
         raise UsageError("--limit does not go with --memory, which itself limits the arrays in memory")
 
 
-def run_in_pieces(options: argparse.Namespace) -> dict[str, Any]:
+def run_in_pieces(options: argparse.Namespace) -> dict[str, object]:
     """Run one operator and write its result; return the report."""
     check_options(options.operator, None, False, options.threads)
     attributes = attributes_of(options.operator, options.attr)
@@ -99,7 +99,7 @@ def _is_same(path: str, place: str) -> bool:
 def _full(prepared: Prepared, operands: Sequence[object]) -> list[object]:
     """Return the operands with a complete shape operand; on the command line, it may have only spatial extents."""
     shape = list(prepared.problem.output_shape)
-    return [shape if port.is_shape else one for port, one in zip(prepared.op.operands, operands, strict=False)]
+    return [shape if port.is_shape else operand for port, operand in zip(prepared.op.operands, operands, strict=False)]
 
 
 def _in_full(prepared: Prepared, attributes: Mapping[str, Any]) -> dict[str, Any]:

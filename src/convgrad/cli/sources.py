@@ -32,20 +32,20 @@ def is_source(word: str) -> bool:
 def read_cases(word: str, limits: Limits) -> tuple[list[Case], UnreadSources]:
     """Return the cases of a source, and the errors; print what is not read. Raise the first error without a case."""
     unread = UnreadSources()
-    found = cases_of(VerifyOptions(cases=[word]), limits, unread)
+    cases = cases_of(VerifyOptions(cases=[word]), limits, unread)
     complain_of(list(map(str, unread.refused)), "more that cannot be read")
     passed_over = [f"passed over {error}" for error in (*unread.passed_over, *unread.empty)]
     complain_of(passed_over, "more that are passed over")
-    return found, unread
+    return cases, unread
 
 
-def each(found: Sequence[Case], unread: UnreadSources, use: Callable[[Case], bool]) -> tuple[int, int]:
+def use_cases(cases: Sequence[Case], unread: UnreadSources, use: Callable[[Case], bool]) -> tuple[int, int]:
     """Call ``use`` on every case, and return the exit code and the number of cases for which it returned True.
 
     An error is printed, so that the other cases are used; a single case raises its error.
     """
     used, code = 0, DONE
-    for case in found:
+    for case in cases:
         try:
             if use(case):
                 used += 1
@@ -53,7 +53,7 @@ def each(found: Sequence[Case], unread: UnreadSources, use: Callable[[Case], boo
                 code = code or WRONG
         except (ConvgradError, MemoryError, OSError) as error:
             ended = meaning(error)
-            if len(found) == 1 or ended is None:
+            if len(cases) == 1 or ended is None:
                 raise
             complain(f"convgrad: {case.name}: {ended[1]}")
             code = code or ended[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from convgrad import arrays, engines
 from convgrad.array_types import Array
@@ -22,7 +21,7 @@ def times_of(problem: Problem, ready_ms: float, compute_ms: float) -> Times:
     return {name: round(ms, 3) for name, ms in times.items()}
 
 
-def time_words(times: Mapping[str, Any]) -> str:
+def time_words(times: Mapping[str, float]) -> str:
     """Return times in words; a call that is computed in parts has only a total time.
 
     >>> time_words({"time_ms": 213, "compile_ms": 210, "compute_ms": 3})

@@ -83,15 +83,17 @@ def _verify(options: VerifyOptions, cases: Sequence[Case], limits: Limits, unrea
         if not options.json:
             before = f"; {len(done)} of them before, in {options.junit}" * bool(done)
             say(f"{len(cases)} case{'s' * (len(cases) != 1)}; judged: {name_of(options)}{before}")
-        names = {one.case.name for one in done}
+        names = {judged.case.name for judged in done}
         try:
-            for one in each(options, [case for case in cases if case.name not in names], limits, candidate, progress):
-                done.append(one)
+            for judged in judge_all(
+                options, [case for case in cases if case.name not in names], limits, candidate, progress
+            ):
+                done.append(judged)
                 report.save(done, often=True)
                 if options.json:
-                    progress.say(json.dumps(one.values()))
-                elif options.verbose or len(cases) == 1 or one.outcome not in (OK, NOT_SERVED):
-                    progress.say(one.lines())
+                    progress.say(json.dumps(judged.values()))
+                elif options.verbose or len(cases) == 1 or judged.outcome not in (OK, NOT_SERVED):
+                    progress.say(judged.lines())
         finally:  # an interrupted run prints its counts and writes its report too
             progress.end()
             report.save(done)
@@ -99,7 +101,7 @@ def _verify(options: VerifyOptions, cases: Sequence[Case], limits: Limits, unrea
     return exit_code(done, options.strict)
 
 
-def each(
+def judge_all(
     options: VerifyOptions, cases: Sequence[Case], limits: Limits, candidate: Candidate, progress: ProgressLine
 ) -> Iterator[Judged]:
     """Yield the outcome of each case, and show the progress and the counts so far."""
@@ -109,9 +111,9 @@ def each(
         progress.relabel(label)
         progress(number / len(cases))
         part = progress.part(number, len(cases), f"{label} (sums done, looking at the errors)")
-        one = judge(case, candidate, options, limits, part, shared=len(cases) > 1)
-        outcomes[one.outcome] += 1
-        yield one
+        judged = judge(case, candidate, options, limits, part, shared=len(cases) > 1)
+        outcomes[judged.outcome] += 1
+        yield judged
 
 
 def judge(

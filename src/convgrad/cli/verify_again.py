@@ -119,8 +119,8 @@ def problem_line(problem: Problem) -> str | None:
     )
     try:
         text = notation.write(line)
-        one = notation.calls(notation.read(text, strict=True))[0]
-        again = problem_from_shapes(one.operator, one.shapes, one.attributes, one.format, problem.output_format)[1]
+        call = notation.calls(notation.read(text, strict=True))[0]
+        again = problem_from_shapes(call.operator, call.shapes, call.attributes, call.format, problem.output_format)[1]
     except ConvgradError:  # the notation cannot express the problem
         return None
     return text if again == problem else None

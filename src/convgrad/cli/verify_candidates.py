@@ -108,9 +108,9 @@ def of_type(result: Array | Verdict, posed: Posed) -> Array | Verdict:
     """Return a result if it has the case's type, or the verdict that its type is wrong."""
     if isinstance(result, Verdict):
         return result
-    fmt, found = posed.case.output_format, of_dtype(result.dtype)
-    if found is None or found is fmt or (found is F64 and posed.case.operand_format is not F64):
+    fmt, result_format = posed.case.output_format, of_dtype(result.dtype)
+    if result_format is None or result_format is fmt or (result_format is F64 and posed.case.operand_format is not F64):
         return result  # ``verdict_on`` refuses a type that no result has
     wanted = f"the result must be {fmt} {shape_words(posed.call.problem.output_shape)}, as the case says"
-    said = f"{wanted}; got {found} {shape_words(result.shape)} (--dtype {found} judges it as such)"
+    said = f"{wanted}; got {result_format} {shape_words(result.shape)} (--dtype {result_format} judges it as such)"
     return Verdict(outcome=WRONG, reason=said, found=(Defect(WRONG_KIND),))

@@ -55,7 +55,9 @@ class UnreadSources:
     def leave_out_arrays(self, names: Sequence[str], folders: Sequence[str | None]) -> None:
         """Remove from ``empty`` the files in the folders of --got and --operands that hold arrays of the cases."""
         own = {str(Path(folder, name)) for folder in folders if folder is not None for name in names}
-        self.empty = [one for one in self.empty if not own.intersection(_beginnings(str(one).partition(": must")[0]))]
+        self.empty = [
+            error for error in self.empty if not own.intersection(_beginnings(str(error).partition(": must")[0]))
+        ]
 
 
 def _beginnings(path: str) -> Iterator[str]:
@@ -68,26 +70,26 @@ def cases_of(options: VerifyOptions, limits: Limits, unread: UnreadSources) -> l
 
     Errors are recorded in ``unread``. If no case could be read, the first error is raised.
     """
-    there = list(named_apart(_read(options, limits, unread)))
-    unread.leave_out_arrays([case.name for case in there], [options.got, options.operands])
-    if not there:
+    all_cases = list(named_apart(_read(options, limits, unread)))
+    unread.leave_out_arrays([case.name for case in all_cases], [options.got, options.operands])
+    if not all_cases:
         errors = [*unread.refused, *unread.empty]
         for error in errors[1 : 1 + LISTED]:
             errors[0].add_note(f"convgrad: {error}")
         if errors:
             raise errors[0]
         raise FileError(f"{', '.join(options.cases)}: must contain a case; there is none")
-    found = [case for case in there if _wanted(case.name, options.only)]
-    idle = [pattern for pattern in options.only if not any(_wanted(case.name, [pattern]) for case in there)]
+    cases = [case for case in all_cases if _wanted(case.name, options.only)]
+    idle = [pattern for pattern in options.only if not any(_wanted(case.name, [pattern]) for case in all_cases)]
     if idle:
-        raise UsageError(f"no case has a name like {', '.join(idle):.200}; there are {_some(there)}")
+        raise UsageError(f"no case has a name like {', '.join(idle):.200}; there are {_some(all_cases)}")
     if options.dtype is None:
-        return found
-    return [replace(case, output_format=FORMATS[options.dtype]) for case in found]
+        return cases
+    return [replace(case, output_format=FORMATS[options.dtype]) for case in cases]
 
 
-def _some(there: Sequence[Case]) -> str:
-    names = [case.name for case in there]
+def _some(cases: Sequence[Case]) -> str:
+    names = [case.name for case in cases]
     return ", ".join(names) if len(names) < 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
 
 
@@ -139,18 +141,18 @@ def pose(case: Case, options: VerifyOptions, limits: Limits) -> Posed:
     whole = options.print_tolerance or options.algorithm not in (None, SUM)
     _check_memory(case, op, problem, limits, prod(problem.output_shape) if whole else at_once(problem))
     brought = None if case.arrays is None else case.arrays()
-    given, origin = (brought.operands, case.place) if brought else _given(case, op, problem, options, limits)
-    return Posed(case, _bound(case, op, given).within(options.max_error), origin, brought)
+    operands, origin = (brought.operands, case.place) if brought else _operands(case, op, problem, options, limits)
+    return Posed(case, _bound(case, op, operands).within(options.max_error), origin, brought)
 
 
-def _given(
+def _operands(
     case: Case, op: Operator, problem: Problem, options: VerifyOptions, limits: Limits
 ) -> tuple[tuple[object, ...], str]:
     for folder in (options.operands, options.got):
         if folder is not None and Path(folder).is_dir():
-            given = scheme.operands(Path(folder), case, limits)
-            if given is not None:
-                return given, folder
+            operands = scheme.operands(Path(folder), case, limits)
+            if operands is not None:
+                return operands, folder
             if folder == options.operands:
                 raise FileError(f"{folder}: the operands of {case.name} must be there; there are none")
     return fill(problem, _array_shapes(case, op), options.fill, options.seed), generated(options)
@@ -165,8 +167,8 @@ def _array_shapes(case: Case, op: Operator) -> list[tuple[int, ...]]:
     return [shape for port, shape in zip(op.operands, case.shapes, strict=False) if not port.is_shape]
 
 
-def _bound(case: Case, op: Operator, given: Sequence[object]) -> Prepared:
-    arrays = iter(given)
+def _bound(case: Case, op: Operator, operands: Sequence[object]) -> Prepared:
+    arrays = iter(operands)
     inputs = tuple(
         shape if port.is_shape else next(arrays) for port, shape in zip(op.operands, case.shapes, strict=False)
     )

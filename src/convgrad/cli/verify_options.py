@@ -93,11 +93,11 @@ def checked(parsed: argparse.Namespace) -> VerifyOptions:
     if not (options.cases or options.collection):
         raise UsageError("give cases: files, folders, quoted problem lines, or --collection NAME")
     for name, others, what in NEEDS:
-        if _given(options, name) and not any(_given(options, other) for other in others):
+        if _has_value(options, name) and not any(_has_value(options, other) for other in others):
             raise UsageError(f"{_flag(name)} goes with {_flag(others[0])}: {what}")
     for name, *apart in APART:
-        both = next((other for other in apart if _given(options, other)), None)
-        if _given(options, name) and both is not None:
+        both = next((other for other in apart if _has_value(options, other)), None)
+        if _has_value(options, name) and both is not None:
             raise UsageError(f"{_flag(name)} and {_flag(both)} exclude each other; give one")
     if options.kind not in scheme.KINDS:
         raise UsageError(f"--kind must be one of {', '.join(scheme.KINDS)}; got {options.kind!r:.200}")
@@ -140,7 +140,7 @@ def sample_of(options: VerifyOptions, problem: Problem) -> SampleWish | None:
     return wish if is_sampled(problem, wish) else None
 
 
-def _given(options: VerifyOptions, name: str) -> bool:
+def _has_value(options: VerifyOptions, name: str) -> bool:
     value = getattr(options, name)
     return value is not None and value is not False and value != []
 

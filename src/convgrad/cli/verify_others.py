@@ -38,40 +38,44 @@ def _export(options: VerifyOptions, cases: Sequence[Case], limits: Limits) -> in
             part = progress.part(number, len(cases))
             result = exact_of(posed.call, part) if options.with_references else None
             files += len(scheme.export(folder, case, operands, result, options.kind, options.force))
-    left = len(cases) - bare
-    values = {"exported": left, "files": files, "folder": str(folder)}
-    say(json.dumps(values) if options.json else f"{left} case{'s' * (left != 1)} exported to {folder}, {files} files")
-    return DONE if left else WRONG
+    exported = len(cases) - bare
+    values = {"exported": exported, "files": files, "folder": str(folder)}
+    say(
+        json.dumps(values)
+        if options.json
+        else f"{exported} case{'s' * (exported != 1)} exported to {folder}, {files} files"
+    )
+    return DONE if exported else WRONG
 
 
 def _print_tolerance(options: VerifyOptions, cases: Sequence[Case], limits: Limits) -> int:
     """Print, for each case, the tolerances that a test of another library needs if it uses numpy.allclose."""
-    left = len(cases)
+    supported_cases = len(cases)
     with ProgressLine("", options.json, heartbeat=True) as progress:
         for number, case in enumerate(cases):
             progress.relabel(f"{number}/{len(cases)}")
             if case.unsupported:
                 complain(f"convgrad: {case.name} is left out: {case.unsupported}")
-                left -= 1
+                supported_cases -= 1
                 continue
             posed = pose(case, options, limits)
             how = declared_by(options, posed.call.problem, options.height, shared=len(cases) > 1)
-            found = tolerance(posed.call, how)
-            progress.say(json.dumps(_values(case, posed, found)) if options.json else f"{case.name}  {found}")
-    return DONE if left else WRONG
+            smallest = tolerance(posed.call, how)
+            progress.say(json.dumps(_values(case, posed, smallest)) if options.json else f"{case.name}  {smallest}")
+    return DONE if supported_cases else WRONG
 
 
-def _values(case: Case, posed: Posed, found: Tolerance) -> Mapping[str, object]:
+def _values(case: Case, posed: Posed, smallest: Tolerance) -> Mapping[str, object]:
     return {
         "case": case.name,
         "place": case.place,
         "operands": posed.operands,
-        "atol": found.atol,
-        "rtol": found.rtol,
-        "elements": found.elements,
-        "unbounded": found.unbounded,
-        "zeros": found.zeros,
-        "seen": dict(found.seen),
+        "atol": smallest.atol,
+        "rtol": smallest.rtol,
+        "elements": smallest.elements,
+        "unbounded": smallest.unbounded,
+        "zeros": smallest.zeros,
+        "seen": dict(smallest.detections),
     }
 
 
@@ -86,9 +90,9 @@ def _element(options: VerifyOptions, cases: Sequence[Case], limits: Limits) -> i
     if isinstance(result, Verdict):
         say(str(result))
         return WRONG
-    found = certificate(posed.call, options.element, result, declared_of(options, posed))
-    say(json.dumps(found, indent=2))
-    return DONE if found["conclusions"]["verdict"] == "inside" else WRONG
+    document = certificate(posed.call, options.element, result, declared_of(options, posed))
+    say(json.dumps(document, indent=2))
+    return DONE if document["conclusions"]["verdict"] == "inside" else WRONG
 
 
 OTHERS: Mapping[str, Other] = {"export": _export, "print_tolerance": _print_tolerance, "element": _element}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 from xml.etree import ElementTree
 
 from convgrad.cli.exits import DIFFERS, DONE, WRONG
@@ -82,7 +81,7 @@ class Judged:
             lines += [f"  reproduce: {self.reproduce}"] * bool(self.reproduce)
         return "\n".join(printable(line, None) for line in lines)
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """Return the outcome as values ready for JSON."""
         case = self.case
         about = {
@@ -106,8 +105,8 @@ class Judged:
 
 def counts(all_judged: Sequence[Judged]) -> Mapping[str, int]:
     """Return the number of cases by outcome, in the order of COUNTED, without outcomes that do not occur."""
-    found = Counter(one.outcome for one in all_judged)
-    return {outcome: found[outcome] for outcome in COUNTED if found[outcome]}
+    numbers = Counter(judged.outcome for judged in all_judged)
+    return {outcome: numbers[outcome] for outcome in COUNTED if numbers[outcome]}
 
 
 def in_words(outcomes: Mapping[str, int]) -> str:
@@ -123,7 +122,7 @@ def estimate(case: Case, problem: Problem, sample: SampleWish | None) -> list[st
     """Return a line with the time that a verdict will take, and how to change it; no line for a short time."""
     if sample is None and cost_s(problem) < ANNOUNCED_S / 10:
         return []
-    seconds, whole_s = (cost_s(problem, each, measured_blas_s()) for each in (sample, None))
+    seconds, whole_s = (cost_s(problem, wish, measured_blas_s()) for wish in (sample, None))
     if sample is None and seconds < ANNOUNCED_S:
         return []
     more = f" on a sample of the elements, and about {_seconds(whole_s)} with --sample all" if sample else ""
@@ -147,7 +146,7 @@ def summary(all_judged: Sequence[Judged], cases: int, seconds: float, refused: i
     """
     words = in_words(counts(all_judged))
     head = f"{cases} case{'s' * (cases != 1)}" if len(all_judged) == cases else _interrupted(all_judged, cases)
-    samples = sum(one.is_sampled for one in all_judged)
+    samples = sum(judged.is_sampled for judged in all_judged)
     head += f" ({samples} in a sample of the elements)" * bool(samples)
     unread = [f"{refused} refused"] * bool(refused) + [f"{counted(empty, 'file')} without a case"] * bool(empty)
     return "; ".join([f"{head}: {words or 'nothing was judged,'} in {seconds:.3g} s", *unread])
@@ -159,11 +158,13 @@ def exit_code(all_judged: Sequence[Judged], strict: bool = False) -> int:
     Without such a verdict or error, return DONE, or WRONG if no case was judged. Cases that are not served are not
     judged; if ``strict``, they count as not ok.
     """
-    outcomes = [one.outcome for one in all_judged if one.outcome != FAILED and (strict or one.outcome != NOT_SERVED)]
+    outcomes = [
+        judged.outcome for judged in all_judged if judged.outcome != FAILED and (strict or judged.outcome != NOT_SERVED)
+    ]
     bad = set(outcomes) - {OK}
     if bad:
         return DIFFERS if bad == {NOT_REPEATABLE} else WRONG
-    return next((one.code for one in all_judged if one.code), DONE if outcomes else WRONG)
+    return next((judged.code for judged in all_judged if judged.code), DONE if outcomes else WRONG)
 
 
 def junit(
@@ -179,22 +180,22 @@ def junit(
     Each reading error, and an interruption, is an additional test case with an error, because such a run is incomplete.
     """
     stopped = len(all_judged) < cases
-    failures = sum(_TAGS.get(one.outcome) == "failure" for one in all_judged)
+    failures = sum(_TAGS.get(judged.outcome) == "failure" for judged in all_judged)
     numbers = {
         "tests": len(all_judged) + stopped + len(refused),
         "failures": failures,
-        "errors": sum(one.outcome == FAILED for one in all_judged) + stopped + len(refused),
-        "skipped": sum(one.outcome == NOT_SERVED for one in all_judged),
+        "errors": sum(judged.outcome == FAILED for judged in all_judged) + stopped + len(refused),
+        "skipped": sum(judged.outcome == NOT_SERVED for judged in all_judged),
         "time": f"{seconds:.3f}",
     }
-    given = {"name": "convgrad verify", **{name: str(number) for name, number in numbers.items()}}
-    root = ElementTree.Element("testsuites", given)
-    suite = ElementTree.SubElement(root, "testsuite", given)
+    attributes = {"name": "convgrad verify", **{name: str(number) for name, number in numbers.items()}}
+    root = ElementTree.Element("testsuites", attributes)
+    suite = ElementTree.SubElement(root, "testsuite", attributes)
     if properties:
         listed = ElementTree.SubElement(suite, "properties")
         for name, value in properties.items():
             ElementTree.SubElement(listed, "property", {"name": name, "value": _fit(value)})
-    suite.extend(_element(one) for one in all_judged)
+    suite.extend(_element(judged) for judged in all_judged)
     for message in refused:
         unread = ElementTree.SubElement(suite, "testcase", {"name": "refused", "classname": "convgrad", "time": "0"})
         ElementTree.SubElement(unread, "error", {"type": "refused", "message": _fit(message)})
@@ -209,19 +210,23 @@ _FAILURES: Mapping[str, str] = dict.fromkeys((DEGRADED, BEYOND, UNDECIDED, NOT_R
 _TAGS: Mapping[str, str] = {**_FAILURES, NOT_SERVED: "skipped", FAILED: "error"}
 
 
-def _element(one: Judged) -> ElementTree.Element:
+def _element(judged: Judged) -> ElementTree.Element:
     """Return the XML element of an outcome; the verdict of an ok case becomes the output of the test."""
-    if one.element is not None:
-        return one.element
-    named = {"name": one.case.name, "classname": _fit(one.case.operator) or "convgrad", "time": f"{one.time_s:.6f}"}
+    if judged.element is not None:
+        return judged.element
+    named = {
+        "name": judged.case.name,
+        "classname": _fit(judged.case.operator) or "convgrad",
+        "time": f"{judged.time_s:.6f}",
+    }
     element = ElementTree.Element("testcase", named)
-    if one.outcome == OK:
-        ElementTree.SubElement(element, "system-out").text = "\n".join(map(_fit, one.text))
+    if judged.outcome == OK:
+        ElementTree.SubElement(element, "system-out").text = "\n".join(map(_fit, judged.text))
         return element
-    about = {"type": one.outcome, "message": _fit(one.text[0])}
-    said = ElementTree.SubElement(element, _TAGS[one.outcome], about)
-    again = [f"reproduce: {one.reproduce}"] * bool(one.reproduce)
-    said.text = "\n".join(_fit(line) for line in (*one.text, one.case.place, *again))
+    about = {"type": judged.outcome, "message": _fit(judged.text[0])}
+    said = ElementTree.SubElement(element, _TAGS[judged.outcome], about)
+    again = [f"reproduce: {judged.reproduce}"] * bool(judged.reproduce)
+    said.text = "\n".join(_fit(line) for line in (*judged.text, judged.case.place, *again))
     return element
 
 

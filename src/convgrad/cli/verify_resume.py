@@ -32,8 +32,8 @@ def identity(options: VerifyOptions, cases: Sequence[Case]) -> Mapping[str, str]
     The bytes of arrays in files, and the judged function, are not compared.
     """
     posed = [(c.name, c.operator, c.shapes, sorted(c.attributes.items()), c.output_format.name) for c in cases]
-    found = {name: json.dumps(value, default=str) for name, value in vars(options).items() if name not in FREE}
-    return found | {"version": __version__, "problems (SHA-256)": hashlib.sha256(repr(posed).encode()).hexdigest()}
+    values = {name: json.dumps(value, default=str) for name, value in vars(options).items() if name not in FREE}
+    return values | {"version": __version__, "problems (SHA-256)": hashlib.sha256(repr(posed).encode()).hexdigest()}
 
 
 def earlier(options: VerifyOptions, cases: Sequence[Case]) -> list[Judged]:
@@ -47,16 +47,16 @@ def earlier(options: VerifyOptions, cases: Sequence[Case]) -> list[Judged]:
     try:
         with opened(path) as file:
             root = ElementTree.fromstring(file.read())
-        there = {one.get("name"): one.get("value") for one in root.iter("property")}
-        if not there:
+        properties = {element.get("name"): element.get("value") for element in root.iter("property")}
+        if not properties:
             raise ElementTree.ParseError("it has no properties")
     except ElementTree.ParseError as error:
         raise FileError(f"{path}: must be a JUnit report of convgrad verify; {error}. {USE}") from error
     for name, value in identity(options, cases).items():
-        if there.get(name) != value:
-            was = f"there {name} is {there.get(name, 'missing')}, here {value}"
+        if properties.get(name) != value:
+            was = f"there {name} is {properties.get(name, 'missing')}, here {value}"
             raise UsageError(f"--resume: {path} must be the report of the same command; {was:.200}. {USE}")
-    elements = {one.get("name"): one for one in root.iter("testcase") if one.find("error") is None}
+    elements = {element.get("name"): element for element in root.iter("testcase") if element.find("error") is None}
     return [Judged(case, element=elements[case.name]) for case in cases if case.operator and case.name in elements]
 
 
@@ -79,7 +79,7 @@ class JunitReport:
         """Write the report. If ``often``, write it only every 10 seconds, so that a crash loses few results."""
         if self._path is None or (often and time.monotonic() < self._saved + EVERY_S):
             return
-        ordered = sorted(done, key=lambda one: self._places[one.case.name])
+        ordered = sorted(done, key=lambda judged: self._places[judged.case.name])
         with suppress(FileError) if often else nullcontext():  # the last write reports the error
             with written(Path(self._path), self._replace) as file:
                 file.write(junit(ordered, self._cases, self.seconds, self._refused, self._about))

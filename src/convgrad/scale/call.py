@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from convgrad import engines
 from convgrad.array_types import Array
@@ -69,11 +68,11 @@ class ScaleCall:
             part = subproblem.problem  # its operands end at the last position that the piece reads
             before = as_partials(part, 0, done.images, done.sums)
             images = partials_of(
-                part, _canonical(subproblem, slot.given), subproblem.images.start, self.threads, before=before
+                part, _canonical(subproblem, slot.operands), subproblem.images.start, self.threads, before=before
             )
             return State(images.end, 0, images.sums)
         begun = Rows(of_images(problem, 1), done.images, range(done.rows), done.started) if done.rows else None
-        rows = rows_of(subproblem, problem, slot.given, self.threads, begun)
+        rows = rows_of(subproblem, problem, slot.operands, self.threads, begun)
         if not rows.is_whole:
             return State(done.images, rows.rows.stop, done.sums, rows.sums)
         sums = as_partials(problem, 0, done.images, done.sums) + rows.partials()
@@ -85,7 +84,7 @@ class ScaleCall:
         assert target is not None, "a call that is run has somewhere to write"
         room = target.room(subproblem.writes)
         out = room.transpose(self.problem.output_order)
-        engines.execute(subproblem.problem, _canonical(subproblem, slot.given), out, self.threads)
+        engines.execute(subproblem.problem, _canonical(subproblem, slot.operands), out, self.threads)
         target.write(subproblem.writes, room)
         if _ends_its_images(self.problem, subproblem):
             return State(subproblem.images.stop)
@@ -112,37 +111,43 @@ def _ends_its_images(problem: Problem, subproblem: SubProblem) -> bool:
     return all(some.stop == rows.stop for some, rows in zip(subproblem.ranges[:1], whole(problem), strict=False))
 
 
-def _canonical(subproblem: SubProblem, given: list[Array]) -> list[Array]:
-    return [array.transpose(order) for array, order in zip(given, subproblem.problem.operand_orders, strict=True)]
+def _canonical(subproblem: SubProblem, operands: list[Array]) -> list[Array]:
+    return [array.transpose(order) for array, order in zip(operands, subproblem.problem.operand_orders, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class ScaleOptions:
+    """The options of a call in pieces, which are keyword arguments of ``convgrad.scale.run``."""
+
+    memory: object = None
+    dtype: object = None
+    out: object = None
+    accumulate: bool = False
+    threads: int | None = None
 
 
 def called(
-    operator: str,
-    inputs: tuple[object, ...],
-    attributes: Mapping[str, Any],
-    memory: object,
-    dtype: object,
-    out: object,
-    accumulate: bool,
-    threads: int | None,
-    to_run: bool,
+    operator: str, inputs: tuple[object, ...], attributes: Mapping[str, object], options: ScaleOptions, to_run: bool
 ) -> ScaleCall:
     """Check a call with placeholders instead of its operands, and return it with its plan.
 
     If ``to_run`` is false, no result is allocated, and the target is None without ``out``.
     """
-    check_options(operator, out, accumulate, threads)
+    out, threads = options.out, options.threads
+    check_options(operator, out, options.accumulate, threads)
     inputs = tuple(map(at_place, inputs))
-    prepared = prepare(operator, stand_ins(operator, inputs), attributes, dtype, accumulate, lenient=True)
+    prepared = prepare(
+        operator, stand_ins(operator, inputs), attributes, options.dtype, options.accumulate, lenient=True
+    )
     problem, taken = prepared.problem, prepared.taken
     check_order(problem)
-    given = {port.name: value for port, value in zip(prepared.op.operands, inputs, strict=False)}
+    named_inputs = {port.name: value for port, value in zip(prepared.op.operands, inputs, strict=False)}
     sources = tuple(
-        source_of(problem.operator, name, given[name], stands.shape, problem.operand_format)
+        source_of(problem.operator, name, named_inputs[name], stands.shape, problem.operand_format)
         for name, stands in taken.items()
     )
     target = None if out is None else target_of(problem, out, sources)
-    plan = plan_of(problem, sources, target, bytes_of(memory, problem.operator), threads)
+    plan = plan_of(problem, sources, target, bytes_of(options.memory, problem.operator), threads)
     if target is None and to_run:
         target = target_of(problem, None, sources)
     return ScaleCall(sources, target, plan, threads)

@@ -49,7 +49,7 @@ class EvenRanges(Sequence[range]):
 
     def __getitem__(self, at: int | slice) -> range | list[range]:
         if isinstance(at, slice):
-            return [self[one] for one in range(len(self))[at]]
+            return [self[number] for number in range(len(self))[at]]
         begin = range(0, self.extent, self.size)[at]
         return range(begin, min(begin + self.size, self.extent))
 

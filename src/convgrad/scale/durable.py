@@ -49,22 +49,22 @@ def read(path: Path, line: bytes) -> tuple[Any, list[Array]]:
     """Return the text and the arrays, each flat and in its own memory. Raise FileError if the file is damaged."""
     with opened(path) as file:
         try:
-            if (found := file.read(len(line))) != line:
-                raise FileError(f"{path}: must begin with {line.decode()!r}; got {found!r}")
+            if (first_line := file.read(len(line))) != line:
+                raise FileError(f"{path}: must begin with {line.decode()!r}; got {first_line!r}")
             size = os.fstat(file.fileno()).st_size
             lengths = file.read(_LENGTHS.size)
             damaged = FileError(f"{path}: is damaged: its size of {size} bytes contradicts its first bytes")
             if len(lengths) < _LENGTHS.size:
                 raise damaged
-            length, each = _LENGTHS.unpack(lengths)
+            length, array_size = _LENGTHS.unpack(lengths)
             numbers, odd = divmod(size - len(line) - len(lengths) - length - _DIGEST_BYTES, NUMBER.itemsize)
-            if numbers < 0 or odd or (numbers % each if each else numbers):
+            if numbers < 0 or odd or (numbers % array_size if array_size else numbers):
                 raise damaged
             head = file.read(length)
             hashed = hashlib.sha256(line + lengths + head)
             arrays = []
-            for _ in range(numbers // max(1, each)):
-                arrays.append(np.fromfile(file, NUMBER, each))
+            for _ in range(numbers // max(1, array_size)):
+                arrays.append(np.fromfile(file, NUMBER, array_size))
                 hashed.update(arrays[-1].data)
             digest = file.read()
         except OSError as error:

@@ -53,7 +53,7 @@ def _regions(problem: Problem, begin: Place, end: Place, step_bytes: int) -> Ite
 
 
 def _steps(problem: Problem, subproblem: SubProblem, step_bytes: int) -> Iterator[SubProblem]:
-    size = prod(one.stop - one.start for one in subproblem.writes) * problem.output_format.dtype.itemsize
+    size = prod(written.stop - written.start for written in subproblem.writes) * problem.output_format.dtype.itemsize
     image_bytes = size // len(subproblem.images)
     if image_bytes <= step_bytes or not subproblem.ranges:
         for some in _cut(subproblem.images, max(1, step_bytes // image_bytes)):

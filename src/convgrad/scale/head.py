@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
-from typing import Any
 
 from convgrad.functional.partials import SUMMED
 from convgrad.scale.finished import FinishedPart, Place
@@ -23,7 +22,9 @@ class Misfit(Exception):
     """The error that a head has values that no call in pieces saves."""
 
 
-def written(identity: Words, place: Place, sums: tuple[int, int], parts: Sequence[FinishedPart]) -> Mapping[str, Any]:
+def written(
+    identity: Words, place: Place, sums: tuple[int, int], parts: Sequence[FinishedPart]
+) -> Mapping[str, object]:
     """Return the head of a checkpoint. ``sums`` are the numbers of image sums and of row sums in the file."""
     return dict(zip(NAMES, (dict(identity), *place, list(sums), [list(part) for part in parts]), strict=True))
 
@@ -52,9 +53,11 @@ def sums_in(head: Mapping[str, object], problem: Problem, place: Place, sizes: S
     of_images, of_rows = _sums_of(problem, place)
     if _list(head["sums"], "sums") != [of_images, of_rows]:
         raise Misfit(f"sums must be {[of_images, of_rows]} at this place; got {_short(head['sums'])}")
-    each = prod(problem.output_shape)
-    if list(sizes) != [each] * (of_images + of_rows):
-        raise Misfit(f"there must be {of_images + of_rows} arrays of {each} numbers; got {len(sizes)} of {set(sizes)}")
+    array_size = prod(problem.output_shape)
+    if list(sizes) != [array_size] * (of_images + of_rows):
+        raise Misfit(
+            f"there must be {of_images + of_rows} arrays of {array_size} numbers; got {len(sizes)} of {set(sizes)}"
+        )
     return of_images
 
 
@@ -63,28 +66,28 @@ def _sums_of(problem: Problem, place: Place) -> tuple[int, int]:
     if problem.solves_for not in SUMMED:
         return 0, 0
     images, rows = place
-    each = leaf_images(problem.geometry)
-    if (images % each and images != problem.geometry.batch) or (rows and each > 1):
-        raise Misfit(f"{images} images and {rows} rows of the next end within a leaf, of {each} images")
+    leaf = leaf_images(problem.geometry)
+    if (images % leaf and images != problem.geometry.batch) or (rows and leaf > 1):
+        raise Misfit(f"{images} images and {rows} rows of the next end within a leaf, of {leaf} images")
     of_rows = 0
     if rows:
         try:
             of_rows = len(nodes_of(0, blocks_of(positions(problem), range(rows)).stop))
         except ValueError as error:
             raise Misfit(str(error)) from None
-    return len(nodes_of(0, -(-images // each))), of_rows
+    return len(nodes_of(0, -(-images // leaf))), of_rows
 
 
 def parts_in(head: Mapping[str, object], problem: Problem, place: Place, has_out: bool) -> list[FinishedPart]:
     """Return the finished parts of ``out``, or raise Misfit if these are not adjacent or do not end at ``place``."""
     parts = []
-    for each in _list(head["out"], "out"):
-        if len(numbers := _list(each, "a part of out")) != len(FinishedPart._fields):
-            raise Misfit(f"a part of out must have {', '.join(FinishedPart._fields)}; got {_short(each)}")
+    for listed in _list(head["out"], "out"):
+        if len(numbers := _list(listed, "a part of out")) != len(FinishedPart._fields):
+            raise Misfit(f"a part of out must have {', '.join(FinishedPart._fields)}; got {_short(listed)}")
         parts.append(FinishedPart(*(_number(number, "a number of out") for number in numbers)))
     ends = [(0, 0), *(part.end for part in parts)]
     height = next(iter(positions(problem)), 0)
-    if ends[-1] != (place if has_out else (0, 0)) or any(one >= other for one, other in pairwise(ends)):
+    if ends[-1] != (place if has_out else (0, 0)) or any(end >= next_end for end, next_end in pairwise(ends)):
         raise Misfit("the parts of out must follow one another up to the finished place")
     if any(part.rows >= max(1, height) or part.crc >= CRCS for part in parts):
         raise Misfit("a part of out must end within an image, and have a CRC-32")
@@ -97,7 +100,7 @@ def _number(value: object, name: str) -> int:
     return value
 
 
-def _list(value: object, name: str) -> list[Any]:
+def _list(value: object, name: str) -> list[object]:
     if not isinstance(value, list):
         raise Misfit(f"{name} must be a list; got {_short(value)}")
     return value

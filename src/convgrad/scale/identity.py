@@ -75,14 +75,14 @@ def _time(since_ns: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{ns:09} UTC"
 
 
-def difference(one: Words, other: Words) -> str:
+def difference(earlier: Words, current: Words) -> str:
     """Return a text about the first difference between the identities of two calls; empty if there is no difference.
 
     >>> difference({"strides": "1", "pads": "0"}, {"strides": "1", "pads": "2"})
     'pads was 0 and is 2'
     """
-    for name in dict.fromkeys((*one, *other)):
-        was, now = one.get(name, "absent"), other.get(name, "absent")
+    for name in dict.fromkeys((*earlier, *current)):
+        was, now = earlier.get(name, "absent"), current.get(name, "absent")
         if was != now:
             return f"{name} was {was} and is {now}"
     return ""

@@ -21,13 +21,13 @@ def bytes_of(memory: object, operator: str) -> int:
     >>> bytes_of("1GB", "run"), bytes_of("1.5 MiB", "run"), bytes_of(None, "run") == 1 << 30
     (1000000000, 1572864, True)
     """
-    given = DEFAULT if memory is None else memory
-    if isinstance(given, str):
-        said = _TEXT.fullmatch(given)
+    size = DEFAULT if memory is None else memory
+    if isinstance(size, str):
+        said = _TEXT.fullmatch(size)
         unit = ((said[2] or "").upper()).replace("I", "i") if said else ""
         number = int(Decimal(said[1]) * UNITS[unit]) if said else None
     else:
-        number = as_integer(given)
+        number = as_integer(size)
     if number is None or number <= 0:  # M1
         must = 'memory must be a positive number of bytes, or a text such as "1GB" or "512MiB"'
         way = f". Use {int(memory)}" if isinstance(memory, float) and memory.is_integer() and memory > 0 else ""

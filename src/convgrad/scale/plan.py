@@ -84,16 +84,16 @@ def plan_of(
     problem: Problem, sources: tuple[OperandSource, ...], target: Target | None, memory_bytes: int, threads: int | None
 ) -> Plan:
     """Return the plan of the best cut whose arrays fit in memory, or raise the error of rule M2."""
-    seen: list[Way] = []
+    rejected: list[Way] = []
     for cut, why, takes in ways(problem, sources, target, threads):
         if _total(takes) <= memory_bytes:
             operands = zip(sources, problem.operands, strict=True)
             said = tuple(_words_of(source, tensor in ONCE) for source, tensor in operands)
             whole = "it is one piece" if cut.pieces(problem) == 1 else why
-            of_size = whole + "; better sizes do not fit in memory" * bool(seen)
+            of_size = whole + "; better sizes do not fit in memory" * bool(rejected)
             return Plan(problem, cut, of_size, said, memory_bytes, takes, *_reads(problem, cut, sources))
-        seen.append((cut, why, takes))
-    cut, _, takes = min(seen, key=lambda way: _total(way[2]))
+        rejected.append((cut, why, takes))
+    cut, _, takes = min(rejected, key=lambda way: _total(way[2]))
     held = ", ".join(f"{what} {words(size)}" for what, size in takes if size)
     must = f"memory must hold a piece of {cut}, which takes {_total(takes)} bytes: {held}"
     must += " (an out in a file takes none)" * (target is None and problem.solves_for not in SUMMED)
@@ -117,12 +117,12 @@ def _chunks(problem: Problem, sources: Sequence[OperandSource], target: Target |
     if target is not None and problem.solves_for not in SUMMED:
         chunks.append(chunks_of(target.out))
     images = rows = 1
-    for each, tensor, layout in zip(chunks, tensors, problem.layouts, strict=False):
-        if each and tensor not in ONCE:
-            order = axis_order(layout, len(each))
-            images = lcm(images, each[order[0]])
+    for chunk, tensor, layout in zip(chunks, tensors, problem.layouts, strict=False):
+        if chunk and tensor not in ONCE:
+            order = axis_order(layout, len(chunk))
+            images = lcm(images, chunk[order[0]])
             if len(order) > 2 and (tensor == swept(problem) or isinstance(problem.geometry, Channels)):
-                rows = lcm(rows, each[order[2]])
+                rows = lcm(rows, chunk[order[2]])
     return min(images, max(1, problem.geometry.batch)), rows
 
 
@@ -140,10 +140,13 @@ def _reads(problem: Problem, cut: Cut, sources: Sequence[OperandSource]) -> tupl
             images = [_touched(source, subproblem.reads[at]) for subproblem in by_images]
             rows = [_touched(source, subproblem.reads[at]) for subproblem in by_rows]
             size = source.format.dtype.itemsize
-            each = prod(map(len, images[0]))
-            if each:
+            piece_size = prod(map(len, images[0]))
+            if piece_size:
                 read += (
-                    size * sum(prod(map(len, one)) for one in images) * sum(prod(map(len, one)) for one in rows) // each
+                    size
+                    * sum(prod(map(len, touched)) for touched in images)
+                    * sum(prod(map(len, touched)) for touched in rows)
+                    // piece_size
                 )
                 once += size * prod(map(_union, zip(*images, *rows, strict=True)))
     return read, read - once
@@ -152,17 +155,17 @@ def _reads(problem: Problem, cut: Cut, sources: Sequence[OperandSource]) -> tupl
 def _touched(source: OperandSource, region: Sequence[slice]) -> list[range]:
     """Return, for each axis of a region, the range that is read: the region's range, extended to whole chunks."""
     if not source.chunks:
-        return [range(one.start, one.stop) for one in region]
+        return [range(interval.start, interval.stop) for interval in region]
     return [
-        range(one.start // chunk * chunk, min(-(-one.stop // chunk) * chunk, extent))
-        for one, chunk, extent in zip(region, source.chunks, source.shape, strict=True)
+        range(interval.start // chunk * chunk, min(-(-interval.stop // chunk) * chunk, extent))
+        for interval, chunk, extent in zip(region, source.chunks, source.shape, strict=True)
     ]
 
 
 def _union(ranges: Sequence[range]) -> int:
     """Return the number of integers in the union of some ranges."""
     number = end = 0
-    for one in sorted(ranges, key=lambda one: one.start):
-        number += max(0, one.stop - max(one.start, end))
-        end = max(end, one.stop)
+    for part in sorted(ranges, key=lambda part: part.start):
+        number += max(0, part.stop - max(part.start, end))
+        end = max(end, part.stop)
     return number

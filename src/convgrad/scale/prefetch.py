@@ -26,14 +26,14 @@ class Slot:
     def __init__(self, room_bytes: Iterable[int]) -> None:
         self._rooms = [arrays.aligned((size,), np.dtype(np.uint8)) if size else None for size in room_bytes]
         self.subproblem: SubProblem
-        self.given: list[Array] = []
+        self.operands: list[Array] = []
         self.read_bytes = 0
 
     def fill(self, subproblem: SubProblem, sources: Iterable[OperandSource], stopped: Callable[[], bool]) -> Slot:
         """Read the operands of a sub-problem into the slot, and return the slot."""
         self.subproblem, self.read_bytes = subproblem, 0
         for source, region, room in zip(sources, subproblem.reads, self._rooms, strict=True):
-            self.given.append(source.read(region, room, stopped))
+            self.operands.append(source.read(region, room, stopped))
             self.read_bytes += source.bytes_of(region)
         return self
 
@@ -82,7 +82,7 @@ class _Prefetch:
             if isinstance(slot, BaseException):
                 raise slot
             yield slot
-            slot.given.clear()
+            slot.operands.clear()
             self.free.put(slot)
 
 
@@ -123,4 +123,4 @@ def _one_by_one(
         slot.fill(subproblem, sources, lambda: False)
         waited.seconds += time.perf_counter() - begin
         yield slot
-        slot.given.clear()
+        slot.operands.clear()

@@ -11,7 +11,7 @@ from typing import Any
 
 from convgrad.functional.types import DType
 from convgrad.parameters import described
-from convgrad.scale.call import ScaleCall, called
+from convgrad.scale.call import ScaleCall, ScaleOptions, called
 from convgrad.scale.checkpoint import State, checkpoint_of
 from convgrad.scale.plan import Plan
 from convgrad.scale.prefetch import Waited
@@ -38,7 +38,8 @@ def plan(
     >>> plan("ConvolutionBackwardWeights", src, diff_dst, weights_shape=(1, 1, 4, 8)).cut
     Cut(images=64, rows=None)
     """
-    return called(operator, inputs, attributes, memory, dtype, out, accumulate, threads, to_run=False).plan
+    options = ScaleOptions(memory, dtype, out, accumulate, threads)
+    return called(operator, inputs, attributes, options, to_run=False).plan
 
 
 @described
@@ -91,14 +92,15 @@ def run(
     >>> run("ConvolutionBackwardWeights", src, diff_dst, weights_shape=(1, 1, 1, 2), memory="64kB").ravel().tolist()
     [32000.0, 32000.0]
     """
-    call = called(operator, inputs, attributes, memory, dtype, out, accumulate, threads, to_run=True)
+    options = ScaleOptions(memory, dtype, out, accumulate, threads)
+    call = called(operator, inputs, attributes, options, to_run=True)
     problem, target = call.problem, call.target
     assert target is not None, "a call that is run has somewhere to write"
     if problem.note:
         warnings.warn(problem.note, UserWarning, stacklevel=2)
     done, keeping = State(), _nobody()
     if checkpoint is not None:
-        kept = checkpoint_of(problem, checkpoint, [source.given for source in call.sources], out)
+        kept = checkpoint_of(problem, checkpoint, [source.operand for source in call.sources], out)
         done, keeping = kept.load() or done, kept.kept()
     with reporting(problem.operator, progress) as tell, keeping as keep:
         done = _all(call, done, keep, tell)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, SupportsInt, TypeGuard
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from convgrad import arrays, files
 from convgrad.array_types import Array, Dtype
@@ -28,6 +29,21 @@ How = Literal["in place", "copied", "sliced"]
 STEP_BYTES = 4 << 20  # bytes copied at a time: a stopped reader ends after one step
 
 
+class Sliced(Protocol):
+    """An object that can be sliced like an array. What it returns is checked when it is used."""
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """The extents of the axes."""
+
+    @property
+    def dtype(self) -> DTypeLike:
+        """The type of the elements."""
+
+    def __getitem__(self, region: Region, /) -> Any:
+        """Return an array of the elements of a region."""
+
+
 class Stopped(Exception):
     """The exception that ends a read after its caller has stopped it."""
 
@@ -42,7 +58,7 @@ class OperandSource:
 
     operator: str
     name: str
-    given: Any
+    operand: Sliced
     shape: tuple[int, ...]
     format: Format
     how: How
@@ -55,11 +71,11 @@ class OperandSource:
 
     def bytes_of(self, region: Region) -> int:
         """Return the number of bytes of a region."""
-        return prod(len(range(one.start, one.stop)) for one in region) * self.format.dtype.itemsize
+        return prod(len(range(interval.start, interval.stop)) for interval in region) * self.format.dtype.itemsize
 
-    def of(self, given: Array) -> OperandSource:
+    def of(self, array: Array) -> OperandSource:
         """Return a source of the same operand after it was read whole into an array."""
-        return replace(self, given=given, how="in place", chunks=())
+        return replace(self, operand=array, how="in place", chunks=())
 
     def read_whole(self) -> Array:
         """Return the whole operand, in memory."""
@@ -72,16 +88,16 @@ class OperandSource:
         Errors name the operand and the region.
         """
         if self.how == "in place":
-            view: Array = self.given[region]
+            view: Array = self.operand[region]
             return view
-        shape = tuple(one.stop - one.start for one in region)
+        shape = tuple(interval.stop - interval.start for interval in region)
         try:
             if self.how == "copied":
                 assert room is not None, "what is copied has memory"
                 into: Array = np.ndarray(shape, self.format.dtype, room)
-                _copy(self.given[region], into, stopped)
+                _copy(self.operand[region], into, stopped)
                 return into
-            got = np.asarray(self.given[region])
+            got = np.asarray(self.operand[region])
         except (Stopped, MemoryError):
             raise
         except Exception as error:
@@ -97,7 +113,7 @@ class OperandSource:
 
 def words_of(name: str, region: Region) -> str:
     """Return a region of an array as text, for example ``src[0:2, 3:5]``."""
-    return f"{name}[{', '.join(f'{one.start}:{one.stop}' for one in region)}]"
+    return f"{name}[{', '.join(f'{interval.start}:{interval.stop}' for interval in region)}]"
 
 
 def at_place(value: object, fmt: Format | None = None) -> object:
@@ -111,24 +127,24 @@ def at_place(value: object, fmt: Format | None = None) -> object:
     return np.asarray(array[...]).tolist() if array.dtype.kind in "iu" and array.ndim == 1 else array
 
 
-def is_sliced(value: object) -> bool:
+def is_sliced(value: object) -> TypeGuard[Sliced]:
     """Return whether a value is not an array in memory, but can be sliced like one."""
     if value is None or isinstance(value, np.ndarray | np.generic | list | tuple) or libraries.library_of(value):
         return False
     return all(hasattr(value, name) for name in ("shape", "dtype", "__getitem__"))
 
 
-def stand_in(value: Any, operator: str, name: str) -> Any:
+def stand_in(value: object, operator: str, name: str) -> object:
     """Return a placeholder for checks: an array of an operand's type and shape that needs no memory.
 
     Shape operands, and values that are not arrays, are returned unchanged.
     """
-    sliced = is_sliced(value)
-    known = type(value) is np.ndarray or isinstance(value, np.memmap) or sliced
-    if not known or arrays.is_shape(value):
-        return value
-    shape, dtype = announced(value, operator, name) if sliced else (value.shape, value.dtype)
-    return arrays.stand_in(shape, native(dtype))
+    if is_sliced(value) and not arrays.is_shape(value):
+        shape, dtype = announced(value, operator, name)
+        return arrays.stand_in(shape, native(dtype))
+    if (type(value) is np.ndarray or isinstance(value, np.memmap)) and not arrays.is_shape(value):
+        return arrays.stand_in(value.shape, native(value.dtype))
+    return value
 
 
 def native(dtype: Dtype) -> Dtype:
@@ -136,7 +152,7 @@ def native(dtype: Dtype) -> Dtype:
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
-def stand_ins(operator: str, values: Sequence[object]) -> tuple[Any, ...]:
+def stand_ins(operator: str, values: Sequence[object]) -> tuple[object, ...]:
     """Return placeholders for the operands of an operator, so that the call can be checked without reading them."""
     names = [port.name for port in find(operator).operands]
     return tuple(
@@ -144,7 +160,7 @@ def stand_ins(operator: str, values: Sequence[object]) -> tuple[Any, ...]:
     )
 
 
-def announced(value: Any, operator: str, name: str) -> tuple[tuple[int, ...], Dtype]:
+def announced(value: Sliced, operator: str, name: str) -> tuple[tuple[int, ...], Dtype]:
     """Return the ``shape`` and ``dtype`` of an object that can be sliced, or raise the error of rule G9 or T1."""
     said = value.shape
     extents = [as_integer(extent) for extent in said] if isinstance(said, Iterable) else [None]
@@ -166,7 +182,7 @@ def source_of(operator: str, name: str, value: object, shape: tuple[int, ...], f
     return OperandSource(operator, name, array, array.shape, fmt, how, ())
 
 
-def chunks_of(value: Any) -> tuple[int, ...]:
+def chunks_of(value: Sliced) -> tuple[int, ...]:
     """Return the extents of a value's chunks, one per axis; an empty tuple without chunks, or if chunks differ.
 
     >>> from types import SimpleNamespace
@@ -176,11 +192,11 @@ def chunks_of(value: Any) -> tuple[int, ...]:
     chunks = getattr(value, "chunks", None)
     if not isinstance(chunks, Sequence) or not chunks or len(chunks) != len(value.shape):
         return ()
-    each = [_chunk(one) for one in chunks]
-    return tuple(each) if all(each) else ()
+    extents = [_chunk(axis_chunks) for axis_chunks in chunks]
+    return tuple(extents) if all(extents) else ()
 
 
-def _chunk(extents: Any) -> int:
+def _chunk(extents: SupportsInt | Sequence[int]) -> int:
     """Return the extent of an axis's chunks, or 0 if they differ. The last chunk may be smaller."""
     if not isinstance(extents, Sequence):
         return int(extents)
@@ -189,10 +205,10 @@ def _chunk(extents: Any) -> int:
     return int(extents[0]) if begins_regular and all(b - a <= extents[0] for a, b in pairwise(ends)) else 0
 
 
-def _copy(given: Array, into: Array, stopped: Callable[[], bool]) -> None:
+def _copy(array: Array, into: Array, stopped: Callable[[], bool]) -> None:
     """Copy an array in steps along the first axis that has an extent above 1. NumPy releases the GIL in each step."""
-    if given.dtype == into.dtype and into.dtype.isbuiltin != 1:  # as integers: faster
-        given, into = given.view(f"u{into.itemsize}"), into.view(f"u{into.itemsize}")
+    if array.dtype == into.dtype and into.dtype.isbuiltin != 1:  # as integers: faster
+        array, into = array.view(f"u{into.itemsize}"), into.view(f"u{into.itemsize}")
     axis = next((axis for axis, extent in enumerate(into.shape) if extent > 1), 0)
     lead = (slice(None),) * axis
     lines = into.shape[axis] if into.ndim else 0
@@ -201,4 +217,4 @@ def _copy(given: Array, into: Array, stopped: Callable[[], bool]) -> None:
         if stopped():
             raise Stopped
         some = (*lead, slice(begin, begin + step))
-        np.copyto(into[some], given[some])
+        np.copyto(into[some], array[some])

@@ -76,7 +76,7 @@ def _written_bytes(problem: Problem, cut: Cut) -> int:
     subproblem = (
         cut.subproblem(problem, cut.batches(problem)[0], cut.bands(problem)[0]) if cut.pieces(problem) else None
     )
-    size = prod(one.stop - one.start for one in subproblem.writes) if subproblem else 0
+    size = prod(written.stop - written.start for written in subproblem.writes) if subproblem else 0
     return size * problem.output_format.dtype.itemsize
 
 
@@ -135,8 +135,8 @@ def _summed(unrounded: Problem, cut: Cut) -> Iterator[Problem]:
     if cut.rows is None:
         leaf = leaf_images(unrounded.geometry)
         some = (*batches[:LOOKED_AT], batches[-1])
-        nodes = {one for run in some for one in nodes_of(run.start // leaf, -(-run.stop // leaf))}
-        for images in {min(one.leaves.stop * leaf, batches.extent) - one.leaves.start * leaf for one in nodes}:
+        nodes = {node for run in some for node in nodes_of(run.start // leaf, -(-run.stop // leaf))}
+        for images in {min(node.leaves.stop * leaf, batches.extent) - node.leaves.start * leaf for node in nodes}:
             yield of_images(cut.subproblem(unrounded, batches[0], bands[0]).problem, images)
         return
     extents = positions(unrounded)
@@ -154,7 +154,7 @@ def _scratch_of(
     """
     images = subproblem_of(problem, range(problem.geometry.batch), whole(problem))
     views = [
-        _lying(source, tuple(one.stop - one.start for one in region)).transpose(order)
+        _lying(source, tuple(interval.stop - interval.start for interval in region)).transpose(order)
         for source, region, order in zip(sources, images.reads, problem.operand_orders, strict=False)
     ]
     out = _dense(problem.output_shape, problem.output_format.dtype)
@@ -164,7 +164,8 @@ def _scratch_of(
 
 def _lying(source: OperandSource, shape: tuple[int, ...]) -> Array:
     if source.how == "in place":
-        return strided(np.empty((), source.format.dtype), shape, source.given.strides)
+        assert isinstance(source.operand, np.ndarray), "what is used in place is an array"
+        return strided(np.empty((), source.format.dtype), shape, source.operand.strides)
     return _dense(shape, source.format.dtype)
 
 

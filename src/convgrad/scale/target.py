@@ -49,7 +49,7 @@ class Target:
             return view
         if self.accumulate:
             return np.array(self.read.read(region, None, lambda: False), order="C")
-        return arrays.empty(tuple(one.stop - one.start for one in region), self.read.format.dtype)
+        return arrays.empty(tuple(interval.stop - interval.start for interval in region), self.read.format.dtype)
 
     def write(self, region: Region, result: Array) -> None:
         """Assign a result to a region of ``out``, if it was computed in other memory. Errors name the region."""
@@ -74,10 +74,10 @@ def target_of(problem: Problem, out: object, sources: Sequence[OperandSource]) -
     """Return the target of a problem's result, or raise the error of rule D2, D3, D4 or T5."""
     shape, fmt, operator = problem.output_shape, problem.output_format, problem.operator
     if out is None:
-        made = arrays.empty(shape, fmt.dtype)
-        return Target(made, made, problem.accumulate)
+        result = arrays.empty(shape, fmt.dtype)
+        return Target(result, result, problem.accumulate)
     if not is_sliced(out):
-        in_memory = {one.name: one.given for one in sources if isinstance(one.given, np.ndarray)}
+        in_memory = {source.name: source.operand for source in sources if isinstance(source.operand, np.ndarray)}
         array = arrays.check_out(out, shape, fmt, in_memory, operator).view(np.ndarray)
         return Target(out, array, problem.accumulate)
     said, dtype = announced(out, operator, "out")
@@ -88,6 +88,6 @@ def target_of(problem: Problem, out: object, sources: Sequence[OperandSource]) -
     if not hasattr(out, "__setitem__"):  # D3
         refuse("D3", operator, f"out must accept out[region] = array; got {type(out).__name__}")
     for source in sources:
-        if source.given is out:  # D4
+        if source.operand is out:  # D4
             refuse("D4", operator, f"out must not overlap an operand; got the object of {source.name}")
     return Target(out, None, problem.accumulate, source_of(operator, "out", out, shape, fmt))

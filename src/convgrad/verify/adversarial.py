@@ -77,10 +77,10 @@ def _mixed(shape: Shape, exponents: tuple[int, int], problem: Problem, rng: np.r
     normal = np.clip(rng.standard_normal(shape), -(2.0**NORMAL_BITS), 2.0**NORMAL_BITS)
     signs = rng.choice((-1.0, 1.0), shape)
     kinds = rng.choice(len(KINDS), shape, p=list(KINDS.values()))
-    made = (
+    values_by_kind = (
         normal,
         np.ldexp(normal, rng.integers(exponents[0], exponents[1] + 1, shape)),
         rng.choice((1.0, 1.5, problem.output_format.unit), shape) * signs,
         np.zeros(shape) * signs,
     )
-    return np.choose(kinds, made)
+    return np.choose(kinds, values_by_kind)

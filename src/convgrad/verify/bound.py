@@ -79,7 +79,7 @@ def error_bound(
     >>> error_bound("ConvolutionBackwardWeights", src, diff_dst, **call).ravel().tolist()
     [0.0, 0.0]
     >>> bound = error_bound("ConvolutionBackwardWeights", src / 3, diff_dst, accumulation="bf16", dtype="bf16", **call)
-    >>> [round(each, 4) for each in bound.ravel().tolist()]
+    >>> [round(value, 4) for value in bound.ravel().tolist()]
     [0.056, 0.056]
     """
     if bound not in BOUNDS:  # D10

@@ -146,22 +146,22 @@ def _sizes(prepared: Prepared) -> dict[str, int]:
     if not isinstance(conv, Conv) or len(conv.axes) > len(AXES):
         return {}
     inner, outer = ("dst", "src") if prepared.op.transposed else ("src", "dst")
-    found = {"N": conv.batch, "G": conv.groups}
-    found |= {"C": getattr(conv, f"{inner}_channels"), "O": getattr(conv, f"{outer}_channels")}
+    sizes = {"N": conv.batch, "G": conv.groups}
+    sizes |= {"C": getattr(conv, f"{inner}_channels"), "O": getattr(conv, f"{outer}_channels")}
     for letter, axis in zip(AXES[-len(conv.axes) :], conv.axes, strict=True):
-        found |= {letter: getattr(axis, inner), f"O{letter}": getattr(axis, outer)}
-        each = {"K": axis.kernel, "S": axis.stride, "D": axis.dilation, "P": axis.pad_begin, "Q": axis.pad_end}
-        found |= {f"{key}{letter}": value for key, value in each.items()}
+        sizes |= {letter: getattr(axis, inner), f"O{letter}": getattr(axis, outer)}
+        attributes = {"K": axis.kernel, "S": axis.stride, "D": axis.dilation, "P": axis.pad_begin, "Q": axis.pad_end}
+        sizes |= {f"{key}{letter}": value for key, value in attributes.items()}
     for key in "KSPQ":
-        values = {value for name, value in found.items() if len(name) == 2 and name[0] == key}
-        found |= dict.fromkeys([key], *values) if len(values) == 1 else {}
-    return found
+        values = {value for name, value in sizes.items() if len(name) == 2 and name[0] == key}
+        sizes |= dict.fromkeys([key], *values) if len(values) == 1 else {}
+    return sizes
 
 
 def _reasons(signature: Signature, prepared: Prepared, values: Mapping[str, int]) -> Iterator[str]:
     """Yield the reasons why a function with this signature does not serve a call."""
-    problem, given, fixed = prepared.problem, dict(signature.arguments), signature.fixed
-    operands = [name for name in ARRAYS if name in given and name != OUT]
+    problem, arguments, fixed = prepared.problem, dict(signature.arguments), signature.fixed
+    operands = [name for name in ARRAYS if name in arguments and name != OUT]
     if not values:
         yield f"a signature is for a convolution on at most {len(AXES)} axes, and the case is another operator"
     if prepared.op.transposed != signature.transposed or set(operands) != set(prepared.taken):
@@ -170,13 +170,13 @@ def _reasons(signature: Signature, prepared: Prepared, values: Mapping[str, int]
         yield f"the signature is for {declared}, and the case has {own}"
     if signature.type not in ("", problem.operand_format.name):
         yield f"the signature is for {signature.type}, and the case has {problem.operand_format}"
-    named = (given.keys() | fixed.keys()) - {*ARRAYS}
+    named = (arguments.keys() | fixed.keys()) - {*ARRAYS}
     for name in sorted(named):
         if name not in values:
             yield f"the signature has {name}, and the case has no single {name}"
         elif fixed.get(name, values[name]) != values[name]:
             yield f"the signature has {name}={fixed[name]}, and the case has {values[name]}"
-        elif given.get(name) is ctypes.c_int32 and values[name] >= 1 << 31:
+        elif arguments.get(name) is ctypes.c_int32 and values[name] >= 1 << 31:
             yield f"{name} of the case, {values[name]}, exceeds int32"
     for name, value in values.items():
         is_needed = name == "G" or (len(name) == 2 and name[0] in ASSUMED)

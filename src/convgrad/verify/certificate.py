@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from convgrad.errors import InvalidShapeError, UnsupportedError
 from convgrad.float_environment import in_default_environment
 from convgrad.functional.call import Prepared
 from convgrad.verify.check import as_result
-from convgrad.verify.check_certificate import conclusions
+from convgrad.verify.check_certificate import Certificate, Statements, conclusions
 from convgrad.verify.declared import SUM, Declared
 from convgrad.verify.terms import terms_of
 
@@ -23,7 +22,7 @@ from convgrad.verify.terms import terms_of
 @in_default_environment
 def certificate(
     prepared: Prepared, index: Sequence[int], got: object, declared: Declared, old: Array | None = None
-) -> dict[str, Any]:
+) -> Certificate:
     """Return a JSON object that certifies one element of a result ``got``, at ``index`` in the caller's layout.
 
     The terms are the products x y and the added values (bias and old value). The exact value S is the sum of the terms,
@@ -55,8 +54,8 @@ def certificate(
     >>> ones, attributes = np.ones((1, 3, 1), np.float32), {"strides": [1], "dilations": [1]}
     >>> call = prepare("Convolution", (ones, np.full((2, 1, 1), 0.1, np.float32)), attributes)
     >>> how = declared("Convolution", call.problem.operand_format)
-    >>> one = certificate(call, (0, 0, 0), np.full((1, 2, 1), 0.2, np.float32), how)
-    >>> one["terms"]["y"], one["conclusions"]["exact"], one["conclusions"]["verdict"]
+    >>> document = certificate(call, (0, 0, 0), np.full((1, 2, 1), 0.2, np.float32), how)
+    >>> document["terms"]["y"], document["conclusions"]["exact"], document["conclusions"]["verdict"]
     (['0x1.99999a0000000p-4', '0x1.99999a0000000p-4'], '13421773/67108864', 'inside')
     """
     operator, problem = prepared.op.name, prepared.problem
@@ -75,7 +74,7 @@ def certificate(
     before = None if old is None else prepared.canonical_output(as_result(old, problem, "old")[0])
     terms = terms_of(problem, prepared.operands, canonical, before)
     bits = np.asarray(array[place]).reshape(1).view(f"u{array.itemsize}")[0]
-    facts: dict[str, Any] = {
+    statements: Statements = {
         "operator": operator,
         "attributes": _attributes(prepared),
         "operands": {name: _described(value, prepared) for name, value in prepared.taken.items()},
@@ -88,12 +87,12 @@ def certificate(
         "terms": {"x": _hex(terms.x), "y": _hex(terms.y), "added": [float(value).hex() for value in terms.added]},
         "candidate": {"bits": f"{int(bits):#0{2 + 2 * array.itemsize}x}"},
     }
-    return facts | {"conclusions": conclusions(facts)}
+    return {**statements, "conclusions": conclusions(statements)}
 
 
-def _attributes(prepared: Prepared) -> Mapping[str, object]:
-    given = {a.name: getattr(prepared.attributes, a.means) for a in prepared.op.attributes}
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in given.items() if v is not None}
+def _attributes(prepared: Prepared) -> dict[str, object]:
+    values = {a.name: getattr(prepared.attributes, a.means) for a in prepared.op.attributes}
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v is not None}
 
 
 def _described(array: Array, prepared: Prepared) -> dict[str, object]:

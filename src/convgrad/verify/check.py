@@ -100,8 +100,8 @@ def check(
         before = prepared.canonical_output(before)
     calls = chain([first], results)
 
-    def judged(found: Sequence[object]) -> list[Verdict]:
-        return verdicts_of([(one, how) for one in found], prepared, before, sample=some)
+    def judged(answers: Sequence[object]) -> list[Verdict]:
+        return verdicts_of([(answer, how) for answer in answers], prepared, before, sample=some)
 
     return verdict_on_calls(lambda: next(calls), times, judged)
 
@@ -121,9 +121,7 @@ def verdict_on(
     how: Declared,
     old: Array | None = None,
     reference: Reference | None = None,
-    progress: Progress = lambda share: None,
     maximum: int = PART,
-    sample: SampleWish | None = None,
 ) -> Verdict:
     """Return the verdict on a result of a prepared call; ``result`` is in the caller's layout.
 
@@ -131,7 +129,7 @@ def verdict_on(
     ``reference`` is given, no exact sums are computed, and the result is judged as one part.
     """
     if reference is None:
-        return verdicts_of([(result, how)], prepared, old, progress, maximum, sample)[0]
+        return verdicts_of([(result, how)], prepared, old, maximum=maximum)[0]
     claim = _claim(result, prepared, how, old)
     return claim if isinstance(claim, Verdict) else claim.whole(reference)
 
@@ -151,20 +149,20 @@ def verdicts_of(
     computed for some elements.
     """
     claims = [_claim(result, prepared, how, old) for result, how in results]
-    left = [claim for claim in claims if isinstance(claim, Claim)]
-    if left:
-        size = left[0].got.size
-        if any(claim.is_one_part for claim in left):
+    to_judge = [claim for claim in claims if isinstance(claim, Claim)]
+    if to_judge:
+        size = to_judge[0].got.size
+        if any(claim.is_one_part for claim in to_judge):
             maximum, sample = max(maximum, size), None
         sample = sample if is_sampled(prepared.problem, sample) else None
-        for claim in left:
+        for claim in to_judge:
             claim.sample = sample
         parts: Iterable[OutputPart] = parts_of(prepared.problem, prepared.operands, old, maximum, sample)
         if sample is not None:
             parts = [*parts]  # few, so that the share of the elements that are done is known
             size = sum(part.elements for part in parts)
         for part, reference in references(parts, size, progress):
-            for claim in left:
+            for claim in to_judge:
                 claim.add(part, reference)
     return [claim.verdict() if isinstance(claim, Claim) else claim for claim in claims]
 
@@ -188,6 +186,6 @@ def as_result(value: object, problem: Problem, name: str = "result") -> tuple[Ar
         sums = f"sums of {problem.operand_format} operands are kept in f32 and rounded to f32 or to fewer bits"
         refuse("T4", problem.operator, f"{name} must be of a type that results have: {sums}; got f64")
     if array.shape != problem.output_shape:  # D2
-        wanted, given = (f"{fmt} {shape_words(shape)}" for shape in (problem.output_shape, array.shape))
-        refuse("D2", problem.operator, f"{name} must be {wanted}; got {given}")
+        wanted, got = (f"{fmt} {shape_words(shape)}" for shape in (problem.output_shape, array.shape))
+        refuse("D2", problem.operator, f"{name} must be {wanted}; got {got}")
     return arrays.native(array, fmt), fmt

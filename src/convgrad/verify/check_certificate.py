@@ -11,7 +11,7 @@ import sys
 from fractions import Fraction
 from math import inf, isfinite, nan
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 Number = Fraction | float  # a float is infinite or NaN
 TWO = Fraction(2)
@@ -20,6 +20,53 @@ FORMATS = {"f32": (24, -126, 127, 32), "bf16": (8, -126, 127, 16), "f16": (11, -
 FORMATS |= {"f64": (53, -1022, 1023, 64), "f8_e4m3": (4, -6, 8, 8), "f8_e5m2": (3, -14, 15, 8)}
 SUMS = FORMATS | {"tf32": (11, -126, 127, 19), "f8_e4m3fnuz": (4, -7, 7, 8), "f8_e5m2fnuz": (3, -15, 15, 8)}
 SPENT = {"f8_e4m3": 1}  # number of the largest binade's codes that encode NaN; no code is infinity
+
+
+class StatedArithmetic(TypedDict):
+    """The declared arithmetic: the format of sums, and their rounding depth or the blocks of their order."""
+
+    accumulation: str
+    height: int | list[int] | None
+
+
+class StatedTerms(TypedDict):
+    """The terms as hexadecimal floats: the factors of the products, and the added values."""
+
+    x: list[str]
+    y: list[str]
+    added: list[str]
+
+
+class Conclusions(TypedDict):
+    """The conclusions from the terms: numbers as fractions, infinity or NaN."""
+
+    exact: str
+    rounded: str
+    magnitude: str
+    bound: str
+    candidate: str
+    error: str | None
+    share: float | None
+    verdict: str
+
+
+class Statements(TypedDict):
+    """A certificate without its conclusions."""
+
+    operator: str
+    attributes: dict[str, object]
+    operands: dict[str, dict[str, object]]
+    output_type: str
+    index: list[int]
+    declared: StatedArithmetic
+    terms: StatedTerms
+    candidate: dict[str, str]
+
+
+class Certificate(Statements):
+    """The certificate of one element of a result."""
+
+    conclusions: Conclusions
 
 
 def rounded(value: Number, name: str) -> Number:
@@ -53,7 +100,7 @@ def largest(name: str) -> Fraction:
     return (2 - (1 + SPENT.get(name, 0)) * TWO ** (1 - p)) * TWO**maximum
 
 
-def bound_of(pairs: list[tuple[float, float]], added: int, magnitude: Fraction, declared: dict[str, Any]) -> Number:
+def bound_of(pairs: list[tuple[float, float]], added: int, magnitude: Fraction, declared: StatedArithmetic) -> Number:
     """Return gamma magnitude + n tiny/2 (1 + gamma), but 0 if sums are exact, infinity if they may overflow."""
     p, minimum, *_ = SUMS[declared["accumulation"]]
     live = sum(x != 0 and y != 0 for x, y in pairs[: len(pairs) - added])
@@ -72,7 +119,7 @@ def bound_of(pairs: list[tuple[float, float]], added: int, magnitude: Fraction, 
     return bound if magnitude + bound <= largest(declared["accumulation"]) else inf
 
 
-def conclusions(certificate: dict[str, Any]) -> dict[str, Any]:
+def conclusions(certificate: Statements) -> Conclusions:
     """Return the conclusions that follow from a certificate's terms, declared arithmetic and candidate."""
     name, terms = certificate["output_type"], certificate["terms"]
     x, y, added = (map(float.fromhex, terms[key]) for key in ("x", "y", "added"))
@@ -95,17 +142,24 @@ def conclusions(certificate: dict[str, Any]) -> dict[str, Any]:
         inside = str(got) == str(exact)  # both are the same infinity, or NaN
     if name in SPENT and str(got) == "nan":  # this NaN may stand for infinity
         inside = any(not isinstance(end, Fraction) for end in ends)
-    numbers = {"exact": exact, "rounded": rounded(exact, name), "magnitude": magnitude, "bound": bound}
-    found = {key: str(value) for key, value in numbers.items()} | {"candidate": str(got)}
     verdict = "undecided" if bound == inf else "inside" if inside else "beyond"
-    return {**found, "error": None if error is None else str(error), "share": share, "verdict": verdict}
+    return {
+        "exact": str(exact),
+        "rounded": str(rounded(exact, name)),
+        "magnitude": str(magnitude),
+        "bound": str(bound),
+        "candidate": str(got),
+        "error": None if error is None else str(error),
+        "share": share,
+        "verdict": verdict,
+    }
 
 
-def disagreements(certificate: dict[str, Any], raw: dict[str, bytes]) -> list[str]:
+def disagreements(certificate: Certificate, raw: dict[str, bytes]) -> list[str]:
     """Return sentences on stated conclusions that do not follow, and on operands whose bytes have another hash."""
-    found, stated = conclusions(certificate), certificate["conclusions"]
-    other = sorted(key for key in {*found, *stated} if found.get(key) != stated.get(key))
-    wrong = [f"{key} is stated as {stated.get(key)}, but is {found.get(key)}" for key in other]
+    right, stated = conclusions(certificate), certificate["conclusions"]
+    other = sorted(key for key in {*right, *stated} if right.get(key) != stated.get(key))
+    wrong = [f"{key} is stated as {stated.get(key)}, but is {right.get(key)}" for key in other]
     for name, data in raw.items():
         if hashlib.sha256(data).hexdigest() != certificate["operands"][name]["sha256"]:
             wrong.append(f"the bytes of {name} have another hash")
@@ -119,8 +173,8 @@ def main(arguments: list[str]) -> int:
         return 1
     try:
         certificate = json.loads(Path(arguments[0]).read_text("utf-8-sig"))
-        given = dict(argument.split("=", 1) for argument in arguments[1:])
-        wrong = disagreements(certificate, {name: Path(path).read_bytes() for name, path in given.items()})
+        paths = dict(argument.split("=", 1) for argument in arguments[1:])
+        wrong = disagreements(certificate, {name: Path(path).read_bytes() for name, path in paths.items()})
         said = f"element {certificate['index']} of {certificate['operator']}: {certificate['conclusions']['verdict']}"
     except (OSError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         wrong = [f"no certificate to check: {type(error).__name__}: {error}"]

@@ -14,7 +14,7 @@ from convgrad.spec.exact_result import count_terms
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.verify.bound import bounded_by
-from convgrad.verify.declared import SUM, Declared
+from convgrad.verify.declared import SUM, Declared, DeclaredResult
 from convgrad.verify.diagnose import Diagnosis, diagnose
 from convgrad.verify.diagnose.place import place
 from convgrad.verify.diagnose.running import running_sums
@@ -61,22 +61,27 @@ class Claim:
         """Whether an element's bound needs all outputs of a Winograd tile, so that the output cannot be split."""
         return self.how.filtering is not None
 
+    @property
+    def result(self) -> DeclaredResult:
+        """The claimed result."""
+        return DeclaredResult(self.got, self.problem, self.operands, self.how, self.old)
+
     def whole(self, reference: Reference) -> Verdict:
         """Return the verdict on all elements, judged as one part."""
-        got, problem, operands, how, old = self.got, self.problem, self.operands, self.how, self.old
-        bounded = bounded_by(got, reference, problem, how, operands)
+        problem, how = self.problem, self.how
+        bounded = bounded_by(self.got, reference, problem, how, self.operands)
         if bounded.outcome == WRONG and bounded.mask is not None:
             beyond = bounded.mask.transpose(problem.output_order)
             if problem.activation:  # no name is certain, because the activation hides sums
                 return replace(bounded, where=place(beyond, reference.terms, problem))
             diagnosis = self._diagnosed(beyond, reference)
-            found = diagnosis.found or judge(got, reference, problem, operands, how, old).found
-            where = "; ".join([diagnosis.where, *pardoned(got, reference, problem, operands, how, old)])
-            return replace(bounded, where=where, found=found)
+            defects = diagnosis.defects or judge(self.result, reference).defects
+            where = "; ".join([diagnosis.where, *pardoned(self.result, reference)])
+            return replace(bounded, where=where, found=defects)
         bounded = _explained(bounded, how)
         if not self._is_to_be_judged(bounded):
             return bounded
-        verdict = _with_judgement(bounded, judge(got, reference, problem, operands, how, old))
+        verdict = _with_judgement(bounded, judge(self.result, reference))
         if verdict.outcome == UNDECIDED and self._is_running_sum():
             return replace(verdict, outcome=OK, reason="", coarse=0)
         if verdict.outcome != DEGRADED or verdict.found:
@@ -84,8 +89,7 @@ class Claim:
         return replace(verdict, found=self._named(reference))
 
     def _diagnosed(self, beyond: NDArray[np.bool_], reference: Reference) -> Diagnosis:
-        problem, keep = self.problem, self.how.accumulation
-        return diagnose(self.got, beyond, reference, problem, self.operands, self.old, keep, self.scattered)
+        return diagnose(self.result, beyond, reference, self.scattered)
 
     def _is_running_sum(self) -> bool:
         """Return whether all elements have the bits of one running sum in the declared format, if it is narrow."""
@@ -102,7 +106,7 @@ class Claim:
         The bound of long sums is so wide that zeros or a transposed result may be inside.
         """
         unequal = self.got != reference.rounded(self.problem.output_format)
-        return self._diagnosed(unequal, reference).found if unequal.any() else ()
+        return self._diagnosed(unequal, reference).defects if unequal.any() else ()
 
     def _is_to_be_judged(self, bounded: Verdict) -> bool:
         """Return whether statistics are computed: not for Winograd tiles or activations, which have only a bound."""
@@ -128,9 +132,14 @@ class Claim:
         is_named = self.sample is not None or self.got.size > DIAGNOSED
         claim = Claim(got, problem, part.operands, self.how, part.old, scattered=part.scattered)
         if self._is_to_be_judged(self._bounded):
-            judged = judge(got, reference, problem, part.operands, self.how, part.old, part.origin)
-            if is_named and judged.evidence and not judged.found and not any(one.evidence for one in self._judged):
-                judged = replace(judged, found=tuple(Defect(one.name) for one in claim._named(reference)))
+            judged = judge(claim.result, reference, part.origin)
+            if (
+                is_named
+                and judged.evidence
+                and not judged.defects
+                and not any(judgement.evidence for judgement in self._judged)
+            ):
+                judged = replace(judged, defects=tuple(Defect(defect.name) for defect in claim._named(reference)))
             self._judged.append(_without_places(judged) if part.scattered else judged)
         if is_named and bounded.outcome == WRONG and self._first_wrong is None:
             self._first_wrong = self._of_part(claim, part, reference)
@@ -140,25 +149,27 @@ class Claim:
         verdict = claim.whole(reference)
         origin = from_canonical(part.origin, self.problem.layouts[-1])
         among = "its source channels numbered by block" if part.scattered else f"indices relative to {origin}"
-        found = tuple(Defect(one.name) for one in verdict.found)
-        return replace(verdict, where=f"in the first wrong part, {among}: {verdict.where}", found=found)
+        defects = tuple(Defect(defect.name) for defect in verdict.found)
+        return replace(verdict, where=f"in the first wrong part, {among}: {verdict.where}", found=defects)
 
-    def _merged(self, one: Verdict, other: Verdict) -> Verdict:
+    def _merged(self, verdict: Verdict, other: Verdict) -> Verdict:
         """Return one verdict that combines the verdicts of the bound on two sets of elements."""
-        if not one.elements:
+        if not verdict.elements:
             return other
         first = max(
-            one, other, key=lambda each: (each.share, [-each.worst[axis] for axis in self.problem.output_order])
+            verdict,
+            other,
+            key=lambda candidate: (candidate.share, [-candidate.worst[axis] for axis in self.problem.output_order]),
         )
-        outcomes = (one.outcome, other.outcome)
+        outcomes = (verdict.outcome, other.outcome)
         return replace(
             first,
-            elements=one.elements + other.elements,
-            equal=one.equal + other.equal,
-            beyond=one.beyond + other.beyond,
-            undecided=one.undecided + other.undecided,
-            blind=one.blind + other.blind,
-            nonfinite=one.nonfinite + other.nonfinite,
+            elements=verdict.elements + other.elements,
+            equal=verdict.equal + other.equal,
+            beyond=verdict.beyond + other.beyond,
+            undecided=verdict.undecided + other.undecided,
+            blind=verdict.blind + other.blind,
+            nonfinite=verdict.nonfinite + other.nonfinite,
             outcome=next(outcome for outcome in (WRONG, UNDECIDED, OK) if outcome in outcomes),
         )
 
@@ -185,8 +196,8 @@ class Claim:
         if verdict.outcome == WRONG:
             terms = count_terms(self.problem, canonical_shape(self.problem.geometry, self.problem.output))
             where = place(mask, terms, self.problem)
-            found = self._first_wrong.found if self._first_wrong else ()
-            return replace(verdict, where=f"{where}; causes are looked for in the first wrong part", found=found)
+            defects = self._first_wrong.found if self._first_wrong else ()
+            return replace(verdict, where=f"{where}; causes are looked for in the first wrong part", found=defects)
         return verdict
 
 
@@ -205,7 +216,7 @@ def _with_judgement(bounded: Verdict, judged: Judgement) -> Verdict:
         outcome=DEGRADED if judged.evidence else UNDECIDED if judged.reason else OK,
         reason=judged.reason,
         evidence=judged.evidence,
-        found=judged.found,
+        found=judged.defects,
         statistics=judged.statistics,
         limits=judged.limits,
         coarse=judged.coarse,
@@ -219,47 +230,51 @@ def _of_all(parts: Sequence[Judgement], elements: int) -> Judgement:
     depend on the number of parts. A defect is named if all parts that name a defect name the same one.
     """
     alarms: dict[str, Evidence] = {}
-    found: list[Defect] = []
+    defects: list[Defect] = []
     threshold = largest_threshold(elements)
-    for one in parts:
-        kept = [each for each in one.evidence if each.statistic != LARGEST or each.value > threshold]
-        for each in kept:
-            before = alarms.setdefault(each.statistic, each)
-            alarms[each.statistic] = max(before, each, key=_strength)
+    for judgement in parts:
+        kept = [
+            evidence for evidence in judgement.evidence if evidence.statistic != LARGEST or evidence.value > threshold
+        ]
+        for evidence in kept:
+            before = alarms.setdefault(evidence.statistic, evidence)
+            alarms[evidence.statistic] = max(before, evidence, key=_strength)
         if kept:
-            found += [each for each in one.found if len(kept) == len(one.evidence) or each.name != SINGLE]
-    reasons = [one.reason for one in parts if one.reason]
+            defects += [
+                defect for defect in judgement.defects if len(kept) == len(judgement.evidence) or defect.name != SINGLE
+            ]
+    reasons = [judgement.reason for judgement in parts if judgement.reason]
     others = f"; so it is in {len(reasons) - 1} of {len(parts)} parts more" if len(reasons) > 1 else ""
     return Judgement(
         tuple(alarms.values()),
-        _agreed(found),
+        _agreed(defects),
         f"{reasons[0]}{others}" if reasons else "",
-        _largest([one.statistics for one in parts]),
-        _largest([one.limits for one in parts]),
-        sum(one.coarse for one in parts),
+        _largest([judgement.statistics for judgement in parts]),
+        _largest([judgement.limits for judgement in parts]),
+        sum(judgement.coarse for judgement in parts),
     )
 
 
-def _without_places(one: Judgement) -> Judgement:
+def _without_places(judgement: Judgement) -> Judgement:
     """Return a judgement without its places, which are those of a sample with reordered channels."""
-    evidence = tuple(replace(each, where="") for each in one.evidence)
-    return replace(one, evidence=evidence, found=tuple(Defect(each.name) for each in one.found))
+    evidence = tuple(replace(alarm, where="") for alarm in judgement.evidence)
+    return replace(judgement, evidence=evidence, defects=tuple(Defect(defect.name) for defect in judgement.defects))
 
 
-def _strength(one: Evidence) -> float:
-    return abs(one.value) / max(one.threshold, 1e-300)
+def _strength(evidence: Evidence) -> float:
+    return abs(evidence.value) / max(evidence.threshold, 1e-300)
 
 
-def _agreed(found: Sequence[Defect]) -> tuple[Defect, ...]:
+def _agreed(defects: Sequence[Defect]) -> tuple[Defect, ...]:
     """Return the defect that all parts name, or none if they name different defects or different places."""
-    names, details = {one.name for one in found}, {one.detail for one in found}
+    names, details = {defect.name for defect in defects}, {defect.detail for defect in defects}
     alone = len(names) == 1 and (len(details) == 1 or not next(iter(names)).startswith(PLACED))
-    return tuple(found[:1]) if alone else ()
+    return tuple(defects[:1]) if alone else ()
 
 
 def _largest(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return for each figure the value of largest magnitude of all parts, by the figure's name."""
     largest: dict[str, float] = {}
-    for name, value in (pair for one in figures for pair in one.items()):
+    for name, value in (pair for figures_of_part in figures for pair in figures_of_part.items()):
         largest[name] = max(largest.get(name, value), value, key=abs)
     return largest

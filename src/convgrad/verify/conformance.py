@@ -31,13 +31,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make one test per case, with the marks of the files of --skips and --xfails."""
     options = _options()
     skips, xfails = marked(options.skips), marked(options.xfails)
-    each = []
+    parameters = []
     for case in listed():
         marks = [pytest.mark.skip(reason=skips[case.name])] if case.name in skips else []
         if case.name in xfails:
             marks.append(pytest.mark.xfail(reason=xfails[case.name], strict=options.strict))
-        each.append(pytest.param(case, marks=marks, id=case.name))
-    metafunc.parametrize("case", each)
+        parameters.append(pytest.param(case, marks=marks, id=case.name))
+    metafunc.parametrize("case", parameters)
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +50,8 @@ def judged() -> Iterator[Callable[[Case], Judged]]:
 
 def test_conformance(case: Case, judged: Callable[[Case], Judged]) -> None:
     """Fail with the verdict if it is not ok; skip a case that is not served."""
-    one = judged(case)
-    if one.outcome == NOT_SERVED:
-        pytest.skip(one.text[0])
-    if one.outcome != OK:
-        pytest.fail(one.lines(), pytrace=False)
+    outcome = judged(case)
+    if outcome.outcome == NOT_SERVED:
+        pytest.skip(outcome.text[0])
+    if outcome.outcome != OK:
+        pytest.fail(outcome.lines(), pytrace=False)

@@ -28,8 +28,8 @@ def cost_s(problem: Problem, sample: SampleWish | None = None, blas_s: float = B
     """Return the seconds that a verdict takes, without the call of the judged function.
 
     >>> from convgrad.notation import problem
-    >>> one = problem("BWD_W f32 NXC mb2ic64id32ih64iw64oc64od32oh64ow64kd3kh3kw3pd1ph1pw1")
-    >>> cost_s(one) > 15 > cost_s(one, SampleWish(1000))
+    >>> large = problem("BWD_W f32 NXC mb2ic64id32ih64iw64oc64od32oh64ow64kd3kh3kw3pd1ph1pw1")
+    >>> cost_s(large) > 15 > cost_s(large, SampleWish(1000))
     True
     """
     conv, shape = problem.geometry, canonical_shape(problem.geometry, problem.output)

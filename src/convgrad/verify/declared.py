@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import SupportsIndex
 
+from convgrad.array_types import Array
 from convgrad.errors import InvalidAttributeError
 from convgrad.formats import ACCUMULATIONS, F64, Format
 from convgrad.spec.check import as_integer
@@ -40,8 +41,19 @@ class Declared:
     @property
     def filtering(self) -> tuple[int, int] | None:
         """M and R of Winograd's F(M, R), M outputs of R taps along each axis; None for other algorithms."""
-        found = _WINOGRAD.fullmatch(self.algorithm)
-        return (int(found[1]), int(found[2])) if found else None
+        match = _WINOGRAD.fullmatch(self.algorithm)
+        return (int(match[1]), int(match[2])) if match else None
+
+
+@dataclass(frozen=True, eq=False)
+class DeclaredResult:
+    """A canonical result of a problem, its operands, its declared arithmetic, and its contents before the call."""
+
+    got: Array
+    problem: Problem
+    operands: Sequence[Array]
+    declared: Declared
+    old: Array | None = None
 
 
 def declared(
@@ -131,8 +143,8 @@ def _check_blocks(problem: Problem, blocks: tuple[int, ...]) -> None:
     count = str(terms) if terms == with_padding else f"{terms} to {with_padding}"
     wanted = f"the blocks of an order must have {count} terms together, as {_sum_of(problem)} has"
     hint = "Pass the sizes of all blocks, or their rounding depth as one number"
-    given = f"{sum(blocks)} in {len(blocks)} blocks"
-    raise InvalidAttributeError(f"{problem.operator}: {wanted}; got {given}. {hint}")
+    blocks_words = f"{sum(blocks)} in {len(blocks)} blocks"
+    raise InvalidAttributeError(f"{problem.operator}: {wanted}; got {blocks_words}. {hint}")
 
 
 def _sum_of(problem: Problem) -> str:

@@ -47,13 +47,13 @@ def fill(problem: Problem, shapes: Sequence[Shape], kind: Kind, seed: int | Sequ
     ranges) nonzero terms.
     """
     rng = np.random.default_rng(seed)
-    made: list[Array] = []
+    operands: list[Array] = []
     layouts = problem.layouts[: len(shapes)]
     canonical = [to_canonical(shape, layout) for shape, layout in zip(shapes, layouts, strict=True)]
     for shape, layout, values in zip(shapes, layouts, _MAKERS[kind](problem, canonical, rng), strict=True):
-        made.append(arrays.empty(shape, problem.operand_format.dtype))
-        made[-1].transpose(axis_order(layout, len(shape)))[...] = values
-    return tuple(made)
+        operands.append(arrays.empty(shape, problem.operand_format.dtype))
+        operands[-1].transpose(axis_order(layout, len(shape)))[...] = values
+    return tuple(operands)
 
 
 def _normal(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generator) -> Iterator[Array]:

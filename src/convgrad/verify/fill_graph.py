@@ -11,49 +11,47 @@ from convgrad.graph.graph import Graph
 from convgrad.graph.limits import DEFAULT_LIMITS
 from convgrad.graph.model import RELU, Op, operator_of
 from convgrad.graph.partition import allocate, memory_of
-from convgrad.spec.operators import Operator
-from convgrad.spec.problem import Problem
 from convgrad.verify.fill import Kind, fill
 
 
 def fill_graph(
-    graph: Graph, kind: Kind, seed: int, given: Container[int] = (), memory_bytes: int = DEFAULT_LIMITS.memory_bytes
+    graph: Graph, kind: Kind, seed: int, known: Container[int] = (), memory_bytes: int = DEFAULT_LIMITS.memory_bytes
 ) -> dict[int, Array]:
-    """Return generated tensors by id, for all inputs of convolution ops that are neither ``given`` nor computed.
+    """Return generated tensors by id, for all inputs of convolution ops that are neither ``known`` nor computed.
 
     Each tensor is generated for the first op that reads it, from ``seed`` and the op's id. For example, this op adds
     the integers of the tensor exactly. A shape input gets the shape of the op's output. An op whose extents are unknown
     gets no tensors. Raises GraphError if all tensors together would take more than ``memory_bytes``.
     """
-    found, computed = graph.inference, set(graph.computed)
-    made: dict[int, Array] = {}
-    left = memory_bytes
-    for op in found.order:
-        if operator_of(op) is RELU and any(op.inputs[0].id in one for one in (given, made, computed)):
+    inference, computed = graph.inference, set(graph.computed)
+    generated: dict[int, Array] = {}
+    remaining_bytes = memory_bytes
+    for op in inference.order:
+        if operator_of(op) is RELU and any(op.inputs[0].id in tensors for tensors in (known, generated, computed)):
             computed.add(op.outputs[0].id)
-        row, resolved = operator_of(op), found.resolved.get(op.id)
-        wanted = {t.id for t in op.inputs if not (t.id in given or t.id in made or t.id in computed)}
-        if row is not None and resolved is not None and wanted:
-            operands = _operands(graph, op, row, resolved.problem, kind, seed, left)
+        wanted = {t.id for t in op.inputs if not (t.id in known or t.id in generated or t.id in computed)}
+        if operator_of(op) is not None and op.id in inference.resolved and wanted:
+            operands = _operands(graph, op, kind, seed, remaining_bytes)
             new = {tensor: array for tensor, array in operands.items() if tensor in wanted}
-            left -= sum(map(memory_of, new.values()))
-            made |= new
-    return made
+            remaining_bytes -= sum(map(memory_of, new.values()))
+            generated |= new
+    return generated
 
 
-def _operands(
-    graph: Graph, op: Op, row: Operator, problem: Problem, kind: Kind, seed: int, memory_bytes: int
-) -> dict[int, Array]:
-    made: dict[int, Array] = {}
+def _operands(graph: Graph, op: Op, kind: Kind, seed: int, memory_bytes: int) -> dict[int, Array]:
+    """Return the generated operands of an op whose extents are known."""
+    row, problem = operator_of(op), graph.inference.resolved[op.id].problem
+    assert row is not None, "an op with a problem has an operator"
+    generated: dict[int, Array] = {}
     arrays: list[Array] = []
     for port, tensor in zip(row.operands, (graph.tensors[t.id] for t in op.inputs), strict=False):
         if port.is_shape:
-            made[tensor.id] = np.array(problem.output_shape, np.int64)
+            generated[tensor.id] = np.array(problem.output_shape, np.int64)
         elif tensor.shape is not None:
-            left = memory_bytes - sum(map(memory_of, arrays))
-            made[tensor.id] = allocate(op, tensor, tensor.shape, problem.operand_format, left)
-            arrays.append(made[tensor.id])
+            remaining_bytes = memory_bytes - sum(map(memory_of, arrays))
+            generated[tensor.id] = allocate(op, tensor, tensor.shape, problem.operand_format, remaining_bytes)
+            arrays.append(generated[tensor.id])
     shapes = [array.shape for array in arrays]
     for array, values in zip(arrays, fill(problem, shapes, kind, (seed, op.id)), strict=True):
         array[...] = values
-    return made
+    return generated

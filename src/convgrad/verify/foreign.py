@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from operator import attrgetter
-from typing import Any
 
 import numpy as np
 
@@ -54,8 +53,8 @@ def load(name: str, signature: str | None = None) -> Function:
         raise UnsupportedError(f"{name} cannot be loaded: {_said(error)}") from error
     if not callable(function):
         raise UnsupportedError(f"{name} must be a function; got {type(function).__name__}")
-    found: Function = function
-    return found
+    loaded: Function = function
+    return loaded
 
 
 def resolved(prepared: Prepared) -> dict[str, object]:
@@ -88,7 +87,7 @@ def resolved(prepared: Prepared) -> dict[str, object]:
     return {names[meaning]: value for meaning, value in values.items()}
 
 
-def arguments(prepared: Prepared) -> tuple[Inputs, dict[str, Any]]:
+def arguments(prepared: Prepared) -> tuple[Inputs, dict[str, object]]:
     """Return the arguments of ``function(operator, *inputs, **attributes)`` for a prepared call.
 
     Inputs are in the operator's order and layouts; shape operands are tuples. Attributes are resolved, and include
@@ -119,20 +118,20 @@ def answer(function: Function, operator: str, inputs: Inputs, attributes: Mappin
     output goes to standard error.
     """
     ours = [value if isinstance(value, np.ndarray) else libraries.opened(value) for value in inputs]
-    given = [
+    copies = [
         value if array is None else libraries.like(value)(copied(array))
         for value, array in zip(inputs, ours, strict=True)
     ]
     try:
         with redirect_stdout(sys.stderr):
-            value = function(operator, *given, **attributes)
+            value = function(operator, *copies, **attributes)
     except NotImplementedError as error:
         return Verdict(outcome=NOT_SERVED, reason=f"it raised {_said(error)}")
     except (Exception, SystemExit) as error:  # an exception of the function is a wrong answer
         return Verdict(outcome=WRONG, reason=f"it raised {_said(error)}", found=(Defect(RAISED),))
     if value is NotImplemented:
         return Verdict(outcome=NOT_SERVED, reason="it returned NotImplemented")
-    for number, (before, value_after) in enumerate(zip(ours, given, strict=True)):
+    for number, (before, value_after) in enumerate(zip(ours, copies, strict=True)):
         after = value_after if isinstance(value_after, np.ndarray) else libraries.opened(value_after)
         if before is not None and after is not None and not same_bits(before, after):
             said = f"it wrote to its operand {find(operator).operands[number].name}, of shape {before.shape}"

@@ -27,9 +27,9 @@ from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.problem import Problem
 
-Given = Mapping[Tensor, Array]
+Operands = Mapping[Tensor, Array]
 # Factors x [group, row, term] and y [group, term, column], and the index of their sums.
-Met = tuple[F64Array, F64Array, Selection | EllipsisType]
+Factors = tuple[F64Array, F64Array, Selection | EllipsisType]
 Slices = tuple[slice, ...]
 Tap = tuple[tuple[int, ...], Slices, Slices]  # a tap's index, and the positions of two tensors that it connects
 
@@ -41,13 +41,13 @@ TERMS = 64  # taps with fewer terms are gathered into one matrix
 class OutputElements:
     """The elements of the canonical output at ``index``, whose sums have the axes [group, row, column...].
 
-    The columns of a ``batched`` piece are images and positions. ``met`` yields the factors of the terms.
+    The columns of a ``batched`` piece are images and positions. ``factors`` yields the factors of the terms.
     """
 
     index: Selection
     shape: tuple[int, ...]
     batched: bool
-    met: Iterator[Met]
+    factors: Iterator[Factors]
 
     def canonical(self, sums: Array) -> Array:
         """Return the sums of the piece with the axes of the canonical output."""
@@ -60,58 +60,58 @@ def pieces(problem: Problem, operands: Sequence[Array]) -> Iterator[OutputElemen
     yield from _PIECES[problem.solves_for](problem.geometry, dict(zip(problem.operands, operands, strict=True)))
 
 
-def _dst(conv: Conv, given: Given) -> Iterator[OutputElements]:
-    weights = _by_tap(conv, given["weights"])
+def _dst(conv: Conv, operands: Operands) -> Iterator[OutputElements]:
+    weights = _by_tap(conv, operands["weights"])
     for images, rows in _blocks(conv, [a.dst for a in conv.axes]):
         src, dst = _ranges(conv, "src"), [rows, *_ranges(conv, "dst")[1:]]
         shape = (*weights.shape[-3:-1], images.stop - images.start, *map(len, dst))
-        met = _under_taps(weights, given["src"][images], _taps(conv, src, dst), shape[2:])
-        yield OutputElements((images, slice(None), _slice(rows)), shape, True, met)
+        factors = _under_taps(weights, operands["src"][images], _taps(conv, src, dst), shape[2:])
+        yield OutputElements((images, slice(None), _slice(rows)), shape, True, factors)
 
 
-def _src(conv: Conv, given: Given) -> Iterator[OutputElements]:
-    weights = _by_tap(conv, given["weights"]).swapaxes(-1, -2)
+def _src(conv: Conv, operands: Operands) -> Iterator[OutputElements]:
+    weights = _by_tap(conv, operands["weights"]).swapaxes(-1, -2)
     for images, rows in _blocks(conv, [a.src for a in conv.axes]):
         src, dst = [rows, *_ranges(conv, "src")[1:]], _ranges(conv, "dst")
         shape = (*weights.shape[-3:-1], images.stop - images.start, *map(len, src))
         taps = ((k, p, i) for k, i, p in _taps(conv, src, dst))
-        met = _under_taps(weights, given["dst"][images], taps, shape[2:])
-        yield OutputElements((images, slice(None), _slice(rows)), shape, True, met)
+        factors = _under_taps(weights, operands["dst"][images], taps, shape[2:])
+        yield OutputElements((images, slice(None), _slice(rows)), shape, True, factors)
 
 
-def _weights(conv: Conv, given: Given) -> Iterator[OutputElements]:
+def _weights(conv: Conv, operands: Operands) -> Iterator[OutputElements]:
     shape = (conv.groups, conv.dst_channels // conv.groups, conv.src_channels // conv.groups)
     for tap in product(*(range(k) for k in conv.kernel)):
-        yield OutputElements((..., *tap), shape, False, _over_positions(conv, given, tap))
+        yield OutputElements((..., *tap), shape, False, _over_positions(conv, operands, tap))
 
 
-def _over_positions(conv: Conv, given: Given, tap: tuple[int, ...]) -> Iterator[Met]:
+def _over_positions(conv: Conv, operands: Operands, tap: tuple[int, ...]) -> Iterator[Factors]:
     src = _ranges(conv, "src")
     for images, rows in _blocks(conv, [a.dst for a in conv.axes]):
         for _, i, p in _taps(conv, src, [rows, *_ranges(conv, "dst")[1:]], tap):
-            met_dst = _at(given["dst"][images, :, _slice(rows)], p)
-            met_src = _at(given["src"][images], i)
+            met_dst = _at(operands["dst"][images, :, _slice(rows)], p)
+            met_src = _at(operands["src"][images], i)
             yield _matrix(met_dst, conv.groups), _matrix(met_src, conv.groups).swapaxes(1, 2), ...
 
 
-def _bias(channels: Channels, given: Given) -> Iterator[OutputElements]:
-    def met() -> Iterator[Met]:
+def _bias(channels: Channels, operands: Operands) -> Iterator[OutputElements]:
+    def factors() -> Iterator[Factors]:
         for n in range(channels.batch):
-            values = _matrix(given["dst"][n : n + 1], 1)
+            values = _matrix(operands["dst"][n : n + 1], 1)
             yield values, np.ones((1, values.shape[2], 1)), ...
 
-    yield OutputElements((...,), (1, channels.channels), False, met())
+    yield OutputElements((...,), (1, channels.channels), False, factors())
 
 
-def _bias_add(channels: Channels, given: Given) -> Iterator[OutputElements]:
+def _bias_add(channels: Channels, operands: Operands) -> Iterator[OutputElements]:
     for n in range(channels.batch):
-        values = given["src"][n : n + 1]
+        values = operands["src"][n : n + 1]
         y = _matrix(values, channels.channels)
         shape = (channels.channels, 1, 1, *channels.extents)
         yield OutputElements((slice(n, n + 1),), shape, True, iter([(np.ones((channels.channels, 1, 1)), y, ...)]))
 
 
-_PIECES: Mapping[str, Callable[[Any, Given], Iterator[OutputElements]]] = {
+_PIECES: Mapping[str, Callable[[Any, Operands], Iterator[OutputElements]]] = {
     "dst": _dst,
     "src": _src,
     "weights": _weights,
@@ -120,22 +120,22 @@ _PIECES: Mapping[str, Callable[[Any, Given], Iterator[OutputElements]]] = {
 }
 
 
-def _under_taps(weights: Array, data: Array, taps: Iterator[Tap], columns: tuple[int, ...]) -> Iterator[Met]:
+def _under_taps(weights: Array, data: Array, taps: Iterator[Tap], columns: tuple[int, ...]) -> Iterator[Factors]:
     """Yield the weights of taps, the data that these multiply, and the index of the columns that sum the products.
 
     A tap of few channels has few terms, so several taps are gathered into one matrix, with zeros for padding.
     """
     groups, rows, channels = weights.shape[-3:]
     if channels >= TERMS:
-        for tap, met, at in taps:
-            yield weights[tap].astype(np.float64), _matrix(_at(data, met), groups), (..., *at)
+        for tap, positions, at in taps:
+            yield weights[tap].astype(np.float64), _matrix(_at(data, positions), groups), (..., *at)
     while some := list(islice(taps, max(1, TERMS // channels))):
         x = np.empty((groups, rows, len(some), channels))
         y = np.zeros((groups, len(some), channels, *columns))
-        for number, (tap, met, at) in enumerate(some):
+        for number, (tap, positions, at) in enumerate(some):
             x[:, :, number] = weights[tap]
             index: Selection = (slice(None), number, ..., *at)
-            y[index] = _grouped(_at(data, met), groups)
+            y[index] = _grouped(_at(data, positions), groups)
         terms = len(some) * channels
         yield x.reshape(groups, rows, terms), y.reshape(groups, terms, prod(columns)), ...
 
@@ -191,18 +191,18 @@ def _taps(conv: Conv, src: Sequence[range], dst: Sequence[range], only: tuple[in
     Positions are relative to the beginning of the ranges.
     """
     taps = [range(a.kernel) for a in conv.axes] if only is None else [range(k, k + 1) for k in only]
-    for met in product(*map(_meetings, conv.axes, taps, src, dst)):
-        yield tuple(k for k, _, _ in met), tuple(i for _, i, _ in met), tuple(p for _, _, p in met)
+    for meetings in product(*map(_meetings, conv.axes, taps, src, dst)):
+        yield tuple(k for k, _, _ in meetings), tuple(i for _, i, _ in meetings), tuple(p for _, _, p in meetings)
 
 
 def _meetings(axis: Axis, taps: range, src: range, dst: range) -> list[tuple[int, slice, slice]]:
-    found = []
+    meetings = []
     for k in taps:
         positions = axis.existing(k, src, dst)
         if positions:
             i = axis.source(k, positions)
-            found.append((k, slice(i.start - src.start, i.stop - src.start, i.step), _shifted(positions, dst.start)))
-    return found
+            meetings.append((k, slice(i.start - src.start, i.stop - src.start, i.step), _shifted(positions, dst.start)))
+    return meetings
 
 
 def _shifted(positions: range, origin: int) -> slice:

@@ -27,17 +27,17 @@ def granules(problem: Problem, operands: Sequence[Array]) -> Exponents:
 
     Operands are canonical. Bias is one of the terms.
     """
-    given = dict(zip(problem.operands, operands, strict=True))
-    lines: dict[Tensor, Exponents] = {t: _lines(array) for t, array in given.items() if t != "bias"}
+    tensors = dict(zip(problem.operands, operands, strict=True))
+    lines: dict[Tensor, Exponents] = {t: _lines(array) for t, array in tensors.items() if t != "bias"}
     if isinstance(problem.geometry, Conv):
-        found = _of_products(problem.geometry, problem.solves_for, lines)
+        exponents = _of_products(problem.geometry, problem.solves_for, lines)
     else:
         (values,) = lines.values()
-        found = values.min(axis=0, initial=COARSE) if problem.solves_for == "bias" else values
-    found = found.reshape(*found.shape, *[1] * (_rank(problem) - found.ndim))
-    if "bias" in given:
-        found = np.minimum(found, lowest_bits(given["bias"]).reshape(-1, *[1] * (_rank(problem) - 2)))
-    return found
+        exponents = values.min(axis=0, initial=COARSE) if problem.solves_for == "bias" else values
+    exponents = exponents.reshape(*exponents.shape, *[1] * (_rank(problem) - exponents.ndim))
+    if "bias" in tensors:
+        exponents = np.minimum(exponents, lowest_bits(tensors["bias"]).reshape(-1, *[1] * (_rank(problem) - 2)))
+    return exponents
 
 
 def _rank(problem: Problem) -> int:
@@ -57,24 +57,24 @@ def _of_products(conv: Conv, solves_for: str, lines: Mapping[Tensor, Exponents])
         data, by_channel = lines["src"].reshape(-1, g, inner, 1), weights.min(axis=2, initial=COARSE)
     else:
         data, by_channel = lines["dst"].reshape(-1, g, outer, 1), weights.min(axis=1, initial=COARSE)
-    found: Exponents = data.min(axis=2, initial=COARSE) + by_channel
-    return found.reshape(len(found), by_channel.size)
+    exponents: Exponents = data.min(axis=2, initial=COARSE) + by_channel
+    return exponents.reshape(len(exponents), by_channel.size)
 
 
 def _lines(array: Array) -> Exponents:
     """Return the smallest result of ``lowest_bits`` for each index of the first two axes."""
-    found = np.full(array.shape[:2], COARSE, np.int32)
+    exponents = np.full(array.shape[:2], COARSE, np.int32)
     if array.size > NUMBERS and len(array) > 1:
         step = max(1, NUMBERS // array[:1].size)
         for begin in range(0, len(array), step):
-            found[begin : begin + step] = _lines(array[begin : begin + step])
+            exponents[begin : begin + step] = _lines(array[begin : begin + step])
     elif array.size > NUMBERS and array.ndim > 2 and array.shape[2] > 1:
         step = max(1, NUMBERS // array[:, :, :1].size)
         for begin in range(0, array.shape[2], step):
-            np.minimum(found, _lines(array[:, :, begin : begin + step]), out=found)
+            np.minimum(exponents, _lines(array[:, :, begin : begin + step]), out=exponents)
     else:
-        found = lowest_bits(array).min(axis=tuple(range(2, array.ndim)), initial=COARSE)
-    return found
+        exponents = lowest_bits(array).min(axis=tuple(range(2, array.ndim)), initial=COARSE)
+    return exponents
 
 
 def lowest_bits(values: Array) -> Exponents:
@@ -87,5 +87,5 @@ def lowest_bits(values: Array) -> Exponents:
     fraction, exponent = np.frexp(np.where(np.isfinite(wide), wide, 0.0))
     digits = np.ldexp(fraction, 53).astype(np.int64)
     _, lowest = np.frexp((digits & -digits).astype(np.float64))  # 2^(lowest - 1)
-    found: Exponents = np.where(digits == 0, COARSE, exponent + lowest - 54).astype(np.int32)
-    return found
+    exponents: Exponents = np.where(digits == 0, COARSE, exponent + lowest - 54).astype(np.int32)
+    return exponents

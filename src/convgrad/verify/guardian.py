@@ -68,9 +68,9 @@ def _status(child: int, leash: Connection) -> int | None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
     while not signals:
-        while (found := os.waitpid(-1, os.WNOHANG))[0]:  # orphans end too
-            if found[0] == child:
-                return found[1]
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:  # orphans end too
+            if ended[0] == child:
+                return ended[1]
         ready, _, _ = select.select([leash.fileno(), woken], [], [])
         if leash.fileno() in ready:
             return None
@@ -97,13 +97,13 @@ def _kill_all(child: int) -> None:
 
 def _children() -> list[int]:
     """Return the children of this process, on Linux; orphans below it are among them."""
-    found = []
+    children = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, ValueError):
             parent = path.read_bytes().rpartition(b")")[2].split()[1]
             if int(parent) == os.getpid():
-                found.append(int(path.parent.name))
-    return found
+                children.append(int(path.parent.name))
+    return children
 
 
 def _end_as(status: int) -> None:

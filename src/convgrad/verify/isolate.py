@@ -127,7 +127,7 @@ class Isolated:
 def _how(code: int) -> str:
     if code >= 0:
         return f"ended its process with exit code {code}"
-    names = {one.value: one.name for one in signal.Signals}
+    names = {number.value: number.name for number in signal.Signals}
     return f"crashed with {names.get(-code, f'signal {-code}')}"
 
 

@@ -6,16 +6,14 @@ elements cannot do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from convgrad.array_types import Array
 from convgrad.formats import round_to
-from convgrad.spec.problem import Problem
 from convgrad.verify.bound import bounded_by
-from convgrad.verify.declared import SUM, Declared
+from convgrad.verify.declared import SUM, DeclaredResult
 from convgrad.verify.diagnose.running import running_sums
 from convgrad.verify.reference import Reference, certify
 from convgrad.verify.verdict import OK
@@ -23,15 +21,9 @@ from convgrad.verify.verdict import OK
 SMALL = 32  # maximum number of elements of results whose running sums are repeated
 
 
-def pardoned(
-    got: Array,
-    reference: Reference,
-    problem: Problem,
-    operands: Sequence[Array],
-    how: Declared,
-    old: Array | None,
-) -> Iterator[str]:
-    """Yield a sentence for each assumption under which no element of a canonical result is wrong."""
+def pardoned(result: DeclaredResult, reference: Reference) -> Iterator[str]:
+    """Yield a sentence for each assumption under which no element of a result is wrong."""
+    got, problem, operands, how, old = result.got, result.problem, result.operands, result.declared, result.old
     fmt = problem.operand_format
     short = int(reference.nonzero.max(initial=0)) + 2 < 2**fmt.significand_bits  # the bound of longer sums says little
     if how.algorithm == SUM and short and fmt.significand_bits < how.accumulation.significand_bits:
@@ -40,21 +32,21 @@ def pardoned(
             yield f"none is beyond the bound of sums kept in {fmt}"
     if how.algorithm == SUM and got.size <= SMALL:
         narrow = {
-            each.name: each
-            for each in (fmt, problem.output_format)
-            if each.significand_bits < how.accumulation.significand_bits
+            narrow_format.name: narrow_format
+            for narrow_format in (fmt, problem.output_format)
+            if narrow_format.significand_bits < how.accumulation.significand_bits
         }
         actual, where = got.astype(np.float64).ravel(), np.arange(got.size)
-        for each in narrow.values():
-            sums = running_sums(problem, operands, old, where, each)
+        for narrow_format in narrow.values():
+            sums = running_sums(problem, operands, old, where, narrow_format)
             if any(np.array_equal(round_to(total, problem.output_format), actual) for _, total in sums):
-                yield f"all elements have the bits of one running sum in {each}"
+                yield f"all elements have the bits of one running sum in {narrow_format}"
     minimum = 2.0**fmt.min_exponent
     with np.errstate(invalid="ignore"):  # operands may be NaN
         subnormal = [(np.abs(array) < array.dtype.type(minimum)) & (array != 0) for array in operands]
     if any(some.any() for some in subnormal):
         pairs = zip(subnormal, operands, strict=True)
         flushed = [np.where(some, array.dtype.type(0), array) for some, array in pairs]
-        left = certify(problem, flushed, old)
-        if bounded_by(got, left, problem, how, flushed).outcome == OK:
+        reference_of_flushed = certify(problem, flushed, old)
+        if bounded_by(got, reference_of_flushed, problem, how, flushed).outcome == OK:
             yield "none is beyond the bound where subnormal operands count as 0"

@@ -101,7 +101,7 @@ def parts_of(
     extents = (problem.geometry.batch, *positions_of(problem))
     if drawn and sample is not None:
         maximum = min(maximum, sample.elements // DRAWN)
-    ranges_of_all: Any = _ranges_of_parts(extents, max(1, maximum // shape[1]))
+    ranges_of_all: Iterable[Ranges] = _ranges_of_parts(extents, max(1, maximum // shape[1]))
     if drawn and sample is not None:
         ranges_of_all = _drawn([*ranges_of_all], sample)
     for images, *ranges in ranges_of_all:
@@ -132,8 +132,8 @@ def said_of(problem: Problem, sample: SampleWish, checked: int) -> str:
     """Return the sentence of a verdict on a sample: its size, its seed, and the defects that it may miss."""
     elements, is_weights = prod(canonical_shape(problem.geometry, problem.output)), problem.solves_for == "weights"
     missed = _missed_of_channels(_conv(problem)) if is_weights else _missed_of_parts(problem, sample)
-    each = ", with each channel and tap" * is_weights
-    drawn = f"checked {checked} of {elements} elements, drawn by seed {sample.seed}{each}"
+    coverage = ", with each channel and tap" * is_weights
+    drawn = f"checked {checked} of {elements} elements, drawn by seed {sample.seed}{coverage}"
     return f"{drawn}; a defect in fewer than {100 * missed:.2g} % of the elements may be missed"
 
 

@@ -86,13 +86,13 @@ class Facts:
 
 def facts_of(problem: Problem, operands: Sequence[Array], old: Array | None = None) -> Facts:
     """Return the facts about a problem's canonical operands and old value."""
-    given = [*operands] if old is None else [*operands, old]
+    values = [*operands] if old is None else [*operands, old]
     few = False
     if problem.operand_format is F64:
         shape = canonical_shape(problem.geometry, problem.output)
         few = int(exact_result.count_terms(problem, shape).sum()) <= F64_TERMS
-    integral = all(_all(_is_integral, array) for array in given)
-    return Facts(granules(problem, operands), integral, all(_all(np.isfinite, array) for array in given), few)
+    integral = all(_all(_is_integral, array) for array in values)
+    return Facts(granules(problem, operands), integral, all(_all(np.isfinite, array) for array in values), few)
 
 
 def _is_integral(values: Array) -> NDArray[np.bool_]:
@@ -172,10 +172,10 @@ def _in_float64(
     shape = canonical_shape(problem.geometry, problem.output)
     value, error, magnitude, squares = (np.zeros(shape) for _ in range(4))
     terms = exact_result.count_terms(problem, shape)
-    given = dict(zip(problem.operands, operands, strict=True))
-    counted = any(not np.all(array) for tensor, array in given.items() if tensor != "bias")
+    tensors = dict(zip(problem.operands, operands, strict=True))
+    counted = any(not np.all(array) for tensor, array in tensors.items() if tensor != "bias")
     nonzero = np.zeros(shape, np.int64) if counted else terms
-    bias = given["bias"].reshape(-1, *[1] * (len(shape) - 2)) if "bias" in given else None
+    bias = tensors["bias"].reshape(-1, *[1] * (len(shape) - 2)) if "bias" in tensors else None
     entering = [np.broadcast_to(array, shape) for array in (bias, old) if array is not None]
     granule = np.broadcast_to(facts.granule, shape)
     if old is not None:
@@ -183,7 +183,7 @@ def _in_float64(
     done = 0
     for piece in pieces(problem, operands):
         sums, at = Sums(piece.shape, counted), piece.index
-        for x, y, where in piece.met:
+        for x, y, where in piece.factors:
             sums.add(x, y, where)
         sums.join()
         if sums.nonzero is not None:

@@ -38,13 +38,13 @@ def verdict_on_calls(call: Callable[[], Answer], times: int, judge: Judge) -> Ve
     """
     if times == 1:
         return judge([call()])[0]
-    found: dict[object, _Distinct] = {}
+    distinct: dict[object, _Distinct] = {}
     waiting: list[tuple[_Distinct, Answer]] = []
     first, differs, number = None, "", 0
 
     def judge_waiting() -> None:
-        for (one, _), verdict in zip(waiting, judge([answer for _, answer in waiting]), strict=True):
-            one.verdict = verdict
+        for (distinct_answer, _), verdict in zip(waiting, judge([answer for _, answer in waiting]), strict=True):
+            distinct_answer.verdict = verdict
         waiting.clear()
 
     while number < times:
@@ -52,18 +52,18 @@ def verdict_on_calls(call: Callable[[], Answer], times: int, judge: Judge) -> Ve
         answer = call()
         first = answer if first is None else first
         key = _key(answer)
-        if key in found:
-            found[key].calls += 1
+        if key in distinct:
+            distinct[key].calls += 1
         else:
-            differs = differs or (f"call {number} of {times} {_difference(answer, first)}" if found else "")
-            found[key] = _Distinct(number)
-            waiting.append((found[key], answer))
+            differs = differs or (f"call {number} of {times} {_difference(answer, first)}" if distinct else "")
+            distinct[key] = _Distinct(number)
+            waiting.append((distinct[key], answer))
         if len(waiting) == HELD:
             judge_waiting()
         if isinstance(answer, Verdict) and HUNG in answer.defects:
             break
     judge_waiting()
-    return _of_all([*found.values()], differs)
+    return _of_all([*distinct.values()], differs)
 
 
 def _key(answer: Answer) -> object:
@@ -82,17 +82,17 @@ def _difference(answer: Answer, first: Answer) -> str:
     return f"differs from call 1 in {int(np.count_nonzero(~same_elements(answer, first)))} of {answer.size} elements"
 
 
-def _of_all(found: Sequence[_Distinct], differs: str) -> Verdict:
+def _of_all(distinct: Sequence[_Distinct], differs: str) -> Verdict:
     """Return the only verdict, or the worst one as *not repeatable*, with a line per distinct answer."""
-    verdicts = [one.verdict for one in found if one.verdict is not None]
+    verdicts = [answer.verdict for answer in distinct if answer.verdict is not None]
     worst = min(verdicts, key=lambda verdict: WORST.index(verdict.outcome))
     if not differs:
         return worst
-    lines = [f"{_calls(one)}: {one.verdict.brief}" for one in found[:LISTED] if one.verdict is not None]
-    lines += [f"{len(found) - LISTED} more distinct results"] * (len(found) > LISTED)
+    lines = [f"{_calls(answer)}: {answer.verdict.brief}" for answer in distinct[:LISTED] if answer.verdict is not None]
+    lines += [f"{len(distinct) - LISTED} more distinct results"] * (len(distinct) > LISTED)
     return replace(worst, outcome=NOT_REPEATABLE, reason=differs, calls=tuple(lines))
 
 
-def _calls(one: _Distinct) -> str:
-    others = one.calls - 1
-    return f"call {one.first}" + f" and {others} equal call{'s' * (others != 1)}" * (others > 0)
+def _calls(answer: _Distinct) -> str:
+    others = answer.calls - 1
+    return f"call {answer.first}" + f" and {others} equal call{'s' * (others != 1)}" * (others > 0)

@@ -24,8 +24,8 @@ def rows_of(problem: Problem, operands: Sequence[Array], at: Sequence[Index]) ->
     Along each axis, the existing terms come first, in order, then zeros.
 
     >>> from convgrad.notation import problem
-    >>> one = problem("BWD_W f32 NXC mb1ic1iw3oc1ow3kw3pw1")
-    >>> x, y = rows_of(one, [np.arange(1.0, 4.0).reshape(1, 1, 3)] * 2, [(0, 0, 0), (0, 0, 1)])
+    >>> small = problem("BWD_W f32 NXC mb1ic1iw3oc1ow3kw3pw1")
+    >>> x, y = rows_of(small, [np.arange(1.0, 4.0).reshape(1, 1, 3)] * 2, [(0, 0, 0), (0, 0, 1)])
     >>> (x * y).tolist()
     [[[2.0, 6.0, 0.0]], [[1.0, 4.0, 9.0]]]
     """
@@ -33,11 +33,11 @@ def rows_of(problem: Problem, operands: Sequence[Array], at: Sequence[Index]) ->
     if isinstance(conv, Conv) and _max_terms(problem, conv) <= LONG:
         return _together(problem, conv, operands, at)
     terms = [terms_of(problem, operands, index) for index in at]
-    shape = np.maximum(np.max([one.x.shape for one in terms], axis=0), 1)
+    shape = np.maximum(np.max([element_terms.x.shape for element_terms in terms], axis=0), 1)
     x, y = np.zeros((2, len(terms), *shape))
-    for row, one in enumerate(terms):
-        ranges = (row, *(slice(extent) for extent in one.x.shape))
-        x[ranges], y[ranges] = one.x, one.y
+    for row, element_terms in enumerate(terms):
+        ranges = (row, *(slice(extent) for extent in element_terms.x.shape))
+        x[ranges], y[ranges] = element_terms.x, element_terms.y
     return x, y
 
 
@@ -52,26 +52,26 @@ def _together(
 ) -> tuple[F64Array, F64Array]:
     """Return the factors x and y of the terms of all these elements, by one indexing operation per operand."""
     output = problem.solves_for
-    rank, given = 2 + len(conv.axes), dict(zip(problem.operands, operands, strict=True))
+    rank, tensors = 2 + len(conv.axes), dict(zip(problem.operands, operands, strict=True))
     first, second, *positions = np.array(at, np.intp).T
-    met = [_meetings(output, axis, places.tolist()) for axis, places in zip(conv.axes, positions, strict=True)]
+    meetings = [_meetings(output, axis, places.tolist()) for axis, places in zip(conv.axes, positions, strict=True)]
     xs, ys, exist = (
-        [_onto(rank, part, 0, axis) for axis, part in enumerate(parts, 2)] for parts in zip(*met, strict=True)
+        [_onto(rank, part, 0, axis) for axis, part in enumerate(parts, 2)] for parts in zip(*meetings, strict=True)
     )
     sources, destinations = conv.src_channels // conv.groups, conv.dst_channels // conv.groups
-    each = partial(_onto, rank)
+    onto = partial(_onto, rank)
     if output == "weights":
-        images = each(np.arange(conv.batch), 1)
-        x = given["src"][images, each(first // destinations * sources + second, 0), *xs]
-        y = given["dst"][images, each(first, 0), *ys]
+        images = onto(np.arange(conv.batch), 1)
+        x = tensors["src"][images, onto(first // destinations * sources + second, 0), *xs]
+        y = tensors["dst"][images, onto(first, 0), *ys]
     elif output == "dst":
         channels = np.arange(sources)
-        x = given["src"][each(first, 0), each(np.add.outer(second // destinations * sources, channels), 0, 1), *xs]
-        y = given["weights"][each(second, 0), each(channels, 1), *ys]
+        x = tensors["src"][onto(first, 0), onto(np.add.outer(second // destinations * sources, channels), 0, 1), *xs]
+        y = tensors["weights"][onto(second, 0), onto(channels, 1), *ys]
     else:
-        channels = each(np.add.outer(second // sources * destinations, np.arange(destinations)), 0, 1)
-        x = given["dst"][each(first, 0), channels, *xs]
-        y = given["weights"][channels, each(second % sources, 0), *ys]
+        channels = onto(np.add.outer(second // sources * destinations, np.arange(destinations)), 0, 1)
+        x = tensors["dst"][onto(first, 0), channels, *xs]
+        y = tensors["weights"][channels, onto(second % sources, 0), *ys]
     x, y = x.astype(np.float64), y.astype(np.float64)
     missing = ~reduce(np.logical_and, exist)
     if missing.any():
@@ -82,12 +82,12 @@ def _together(
 
 def _meetings(output: str, axis: Axis, places: Sequence[int]) -> tuple[Places, Places, NDArray[np.bool_]]:
     """Return, for output indices along one axis, the indices of the factors x and y, and a mask of existing factors."""
-    found = {place: MEETINGS[output](axis, place) for place in set(places)}
-    longest = max(1, *(x.size for x, _ in found.values()))
+    meetings = {place: MEETINGS[output](axis, place) for place in set(places)}
+    longest = max(1, *(x.size for x, _ in meetings.values()))
     xs, ys = np.zeros((2, len(places), longest), np.intp)
     exists = np.zeros((len(places), longest), np.bool_)
     for row, place in enumerate(places):
-        x, y = found[place]
+        x, y = meetings[place]
         xs[row, : x.size], ys[row, : y.size], exists[row, : x.size] = x, y, True
     return xs, ys, exists
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from itertools import product
-from typing import Any
+from types import EllipsisType
 
 import numpy as np
 
-from convgrad.array_types import F64Array
+from convgrad.array_types import F64Array, Selection
 
 CHUNK = 256  # products that BLAS adds in an unknown order
 ALONE = 1 << 18  # the largest number of products of a matrix product for which OpenBLAS uses one thread
@@ -28,7 +28,7 @@ class Sums:
         self.chunk = self.joins = self.adds = 0  # most products of a chunk; numbers of chunks and of calls of BLAS
         self._part, self._pending = np.zeros(shape), 0
 
-    def add(self, x: F64Array, y: F64Array, at: Any = ...) -> None:
+    def add(self, x: F64Array, y: F64Array, at: Selection | EllipsisType = ...) -> None:
         """Add the matrix products of x [group, row, term] and y [group, term, column] to the elements at ``at``."""
         kinds = [(x, y, self._part), (np.abs(x), np.abs(y), self.magnitude), (x * x, y * y, self.squares)]
         if self.nonzero is not None:

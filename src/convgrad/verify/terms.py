@@ -14,7 +14,7 @@ from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.problem import Problem
 
 Index = tuple[int, ...]
-Met = NDArray[np.intp]
+Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,15 +40,15 @@ def terms_of(problem: Problem, operands: Sequence[Array], index: Index, old: Arr
     """Return the terms of the canonical output element at ``index``; operands are canonical.
 
     >>> from convgrad.notation import problem
-    >>> one = problem("BWD_W f32 NXC mb1ic1iw3oc1ow3kw3pw1")
-    >>> terms_of(one, [np.arange(1.0, 4.0).reshape(1, 1, 3)] * 2, (0, 0, 0)).products.tolist()
+    >>> small = problem("BWD_W f32 NXC mb1ic1iw3oc1ow3kw3pw1")
+    >>> terms_of(small, [np.arange(1.0, 4.0).reshape(1, 1, 3)] * 2, (0, 0, 0)).products.tolist()
     [[2.0, 6.0]]
     """
-    given = dict(zip(problem.operands, operands, strict=True))
-    added = (float(given["bias"][index[1]]),) if "bias" in given else ()
+    tensors = dict(zip(problem.operands, operands, strict=True))
+    added = (float(tensors["bias"][index[1]]),) if "bias" in tensors else ()
     if old is not None:
         added = (*added, float(old[index]))
-    x, y = _PICK[problem.solves_for](problem.geometry, given, index)
+    x, y = _PICK[problem.solves_for](problem.geometry, tensors, index)
     return Terms(_wide(x), _wide(y), added)
 
 
@@ -56,38 +56,42 @@ def _wide(values: Array) -> F64Array:
     return np.ascontiguousarray(values, np.float64)
 
 
-def _dst(conv: Conv, given: dict[str, Array], index: Index) -> tuple[Array, Array]:
+def _dst(conv: Conv, tensors: dict[str, Array], index: Index) -> tuple[Array, Array]:
     n, o, *positions = index
     first, channels = _group(o, conv.dst_channels, conv.src_channels, conv.groups)
-    met = [_taps_of_dst(axis, p) for axis, p in zip(conv.axes, positions, strict=True)]
-    src = given["src"][n, first : first + channels]
-    return _at(src, [i for i, _ in met]), _at(given["weights"][o], [k for _, k in met])
+    meetings = [_taps_of_dst(axis, p) for axis, p in zip(conv.axes, positions, strict=True)]
+    src = tensors["src"][n, first : first + channels]
+    return _at(src, [i for i, _ in meetings]), _at(tensors["weights"][o], [k for _, k in meetings])
 
 
-def _src(conv: Conv, given: dict[str, Array], index: Index) -> tuple[Array, Array]:
+def _src(conv: Conv, tensors: dict[str, Array], index: Index) -> tuple[Array, Array]:
     n, c, *positions = index
     per_group = conv.src_channels // conv.groups
     first, channels = _group(c, conv.src_channels, conv.dst_channels, conv.groups)
-    met = [_taps_of_src(axis, i) for axis, i in zip(conv.axes, positions, strict=True)]
-    weights = given["weights"][first : first + channels, c % per_group]
-    return _at(given["dst"][n, first : first + channels], [p for p, _ in met]), _at(weights, [k for _, k in met])
+    meetings = [_taps_of_src(axis, i) for axis, i in zip(conv.axes, positions, strict=True)]
+    weights = tensors["weights"][first : first + channels, c % per_group]
+    return _at(tensors["dst"][n, first : first + channels], [p for p, _ in meetings]), _at(
+        weights, [k for _, k in meetings]
+    )
 
 
-def _weights(conv: Conv, given: dict[str, Array], index: Index) -> tuple[Array, Array]:
+def _weights(conv: Conv, tensors: dict[str, Array], index: Index) -> tuple[Array, Array]:
     o, c, *tap = index
     first, _ = _group(o, conv.dst_channels, conv.src_channels, conv.groups)
-    met = [_positions_of(axis, k) for axis, k in zip(conv.axes, tap, strict=True)]
-    return _at(given["src"][:, first + c], [i for i, _ in met]), _at(given["dst"][:, o], [p for _, p in met])
+    meetings = [_positions_of(axis, k) for axis, k in zip(conv.axes, tap, strict=True)]
+    return _at(tensors["src"][:, first + c], [i for i, _ in meetings]), _at(
+        tensors["dst"][:, o], [p for _, p in meetings]
+    )
 
 
-def _bias(channels: Channels, given: dict[str, Array], index: Index) -> tuple[Array, Array]:
-    values = given["dst"][:, index[0]]
+def _bias(channels: Channels, tensors: dict[str, Array], index: Index) -> tuple[Array, Array]:
+    values = tensors["dst"][:, index[0]]
     return values, np.broadcast_to(np.float64(1), values.shape)
 
 
-def _bias_add(channels: Channels, given: dict[str, Array], index: Index) -> tuple[Array, Array]:
+def _bias_add(channels: Channels, tensors: dict[str, Array], index: Index) -> tuple[Array, Array]:
     shape = (1,) * (1 + len(channels.extents))
-    return given["src"][index].reshape(shape), np.ones(shape)
+    return tensors["src"][index].reshape(shape), np.ones(shape)
 
 
 def _group(channel: int, of: int, others: int, groups: int) -> tuple[int, int]:
@@ -96,22 +100,22 @@ def _group(channel: int, of: int, others: int, groups: int) -> tuple[int, int]:
     return channel // (of // groups) * per_group, per_group
 
 
-def _at(array: Array, met: Sequence[Met]) -> Array:
+def _at(array: Array, indices_of_axes: Sequence[Indices]) -> Array:
     """Return the values of an array at these indices of its last axes."""
-    indices: Selection = (..., *map(_slice, met))
+    indices: Selection = (..., *map(_slice, indices_of_axes))
     picked: Array = array[indices]
     return picked
 
 
-def _slice(met: Met) -> slice:
+def _slice(indices: Indices) -> slice:
     """Return equally spaced indices along an axis as a slice."""
-    if met.size < 2:
-        return slice(int(met[0]), int(met[0]) + 1) if met.size else slice(0)
-    step, stop = int(met[1] - met[0]), int(2 * met[-1] - met[-2])
-    return slice(int(met[0]), stop if stop >= 0 else None, step)
+    if indices.size < 2:
+        return slice(int(indices[0]), int(indices[0]) + 1) if indices.size else slice(0)
+    step, stop = int(indices[1] - indices[0]), int(2 * indices[-1] - indices[-2])
+    return slice(int(indices[0]), stop if stop >= 0 else None, step)
 
 
-def _positions_of(axis: Axis, k: int) -> tuple[Met, Met]:
+def _positions_of(axis: Axis, k: int) -> tuple[Indices, Indices]:
     """Return the source and destination positions along an axis that a tap connects."""
     p = np.arange(axis.dst)
     i = p * axis.stride + k * axis.dilation - axis.pad_begin
@@ -119,7 +123,7 @@ def _positions_of(axis: Axis, k: int) -> tuple[Met, Met]:
     return i[exists], p[exists]
 
 
-def _taps_of_dst(axis: Axis, p: int) -> tuple[Met, Met]:
+def _taps_of_dst(axis: Axis, p: int) -> tuple[Indices, Indices]:
     """Return the source positions that a destination position sums, and the tap of each."""
     k = np.arange(axis.kernel)
     i = p * axis.stride - axis.pad_begin + k * axis.dilation
@@ -127,7 +131,7 @@ def _taps_of_dst(axis: Axis, p: int) -> tuple[Met, Met]:
     return i[exists], k[exists]
 
 
-def _taps_of_src(axis: Axis, i: int) -> tuple[Met, Met]:
+def _taps_of_src(axis: Axis, i: int) -> tuple[Indices, Indices]:
     """Return the destination positions to whose sums a source position contributes, and the tap of each."""
     k = np.arange(axis.kernel)
     p, off = np.divmod(i + axis.pad_begin - k * axis.dilation, axis.stride)
@@ -136,7 +140,7 @@ def _taps_of_src(axis: Axis, i: int) -> tuple[Met, Met]:
 
 
 # For each output tensor: the function from an element's index along one axis to the indices of its factors x and y.
-MEETINGS: Mapping[str, Callable[[Axis, int], tuple[Met, Met]]] = {
+MEETINGS: Mapping[str, Callable[[Axis, int], tuple[Indices, Indices]]] = {
     "dst": _taps_of_dst,
     "src": _taps_of_src,
     "weights": _positions_of,

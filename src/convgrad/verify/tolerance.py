@@ -27,7 +27,7 @@ class Tolerance:
     """``atol`` and ``rtol`` of numpy.allclose and torch.testing.assert_close for one case, and undetected defects.
 
     ``unbounded`` counts the elements that are excluded, because their sums may overflow or are not finite. ``zeros``
-    counts the elements where a result of 0 would pass. ``seen`` has pairs of a planted defect and the number of
+    counts the elements where a result of 0 would pass. ``detections`` has pairs of a planted defect and the number of
     elements beyond the tolerance: 0 if the defect passes.
     """
 
@@ -36,12 +36,12 @@ class Tolerance:
     elements: int
     unbounded: int = 0
     zeros: int = 0
-    seen: tuple[tuple[str, int], ...] = ()
+    detections: tuple[tuple[str, int], ...] = ()
 
     @property
-    def unseen(self) -> tuple[str, ...]:
+    def undetected(self) -> tuple[str, ...]:
         """The names of the planted defects that pass with this tolerance."""
-        return tuple(name for name, beyond in self.seen if not beyond)
+        return tuple(name for name, beyond in self.detections if not beyond)
 
     def __str__(self) -> str:
         """Return the tolerance, and what it does not detect, as one line."""
@@ -50,7 +50,7 @@ class Tolerance:
         parts = [f"atol={self.atol:.{DIGITS}g}, rtol={self.rtol:.{DIGITS}g} let every right result pass"]
         parts += [f"not for {self.unbounded} elements that have no bound"] * bool(self.unbounded)
         parts += [f"a 0 would pass at {self.zeros} of {self.elements}"] * bool(self.zeros)
-        parts += [f"not seen: {', '.join(self.unseen)}"] * bool(self.unseen)
+        parts += [f"not seen: {', '.join(self.undetected)}"] * bool(self.undetected)
         return "; ".join(parts)
 
 
@@ -65,8 +65,8 @@ def tolerance(prepared: Prepared, how: Declared, reference: Reference | None = N
     >>> from convgrad.functional.call import prepare
     >>> from convgrad.verify.declared import declared
     >>> x = np.full((1, 4, 1), 0.1, np.float32)
-    >>> given = {"strides": [1], "dilations": [1], "weights_shape": (1, 1, 1)}
-    >>> call = prepare("ConvolutionBackwardWeights", (x, x), given)
+    >>> attributes = {"strides": [1], "dilations": [1], "weights_shape": (1, 1, 1)}
+    >>> call = prepare("ConvolutionBackwardWeights", (x, x), attributes)
     >>> print(tolerance(call, declared(call.problem.operator, call.problem.operand_format)))
     atol=1.12e-08, rtol=0 let every right result pass
     """
@@ -81,12 +81,12 @@ def tolerance(prepared: Prepared, how: Declared, reference: Reference | None = N
         counts = np.isfinite(off) & np.isfinite(expected)
     size, off = np.abs(expected[counts]), off[counts]
     atol, rtol = _minimum(size, off)
-    seen = tuple(
+    detections = tuple(
         (name, _beyond(planted.astype(np.float64)[counts], expected[counts], atol, rtol))
         for name, planted in _planted(problem, prepared.operands, reference)
     )
     zeros = int(np.count_nonzero((size > 0) & (size <= atol + rtol * size)))
-    return Tolerance(atol, rtol, expected.size, int(np.count_nonzero(~counts)), zeros, seen)
+    return Tolerance(atol, rtol, expected.size, int(np.count_nonzero(~counts)), zeros, detections)
 
 
 def _minimum(size: F64Array, off: F64Array) -> tuple[float, float]:

@@ -163,8 +163,8 @@ def _chances(problem: Problem) -> NDArray[np.int64]:
     counts = np.ones((1, 1), np.int64)
     if isinstance(conv, Conv):
         for axis in conv.axes:
-            met = _met_positions(axis) if problem.solves_for == "weights" else _met_taps(axis)
-            counts = counts[..., None] * met
+            axis_counts = _met_positions(axis) if problem.solves_for == "weights" else _met_taps(axis)
+            counts = counts[..., None] * axis_counts
         return counts
     return counts.reshape((1,) * (2 + len(conv.extents)))
 

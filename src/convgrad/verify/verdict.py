@@ -152,7 +152,7 @@ class Verdict:
         """The other lines of the verdict, each with a label: causes, evidence, places and the worst element."""
         lines = [("in full", self.reason)] if self.reason and not self.brief.endswith(self.reason) else []
         lines += [("result", line) for line in self.calls]
-        lines += [("cause", f"{one.name}{f' ({one.detail})' if one.detail else ''}") for one in self.found]
+        lines += [("cause", f"{defect.name}{f' ({defect.detail})' if defect.detail else ''}") for defect in self.found]
         if self.undecided and not self.beyond and not self.reason:
             lines.append(("reason", "their sums may overflow"))
         if self.evidence and not (self.beyond or self.undecided):
@@ -180,7 +180,9 @@ class Verdict:
     @property
     def _alarms(self) -> str:
         """The strongest evidence against the result, and the number of other statistics beyond their thresholds."""
-        first, *others = sorted(self.evidence, key=lambda one: -abs(one.value) / max(one.threshold, 1e-300))
+        first, *others = sorted(
+            self.evidence, key=lambda evidence: -abs(evidence.value) / max(evidence.threshold, 1e-300)
+        )
         statistics = "statistic" if len(others) == 1 else "statistics"
         more = f", and {len(others)} {statistics} more" if others else ""
         place = f" at {first.where}" if first.where else ""

@@ -37,10 +37,10 @@ def points(number: int) -> tuple[Fraction, ...]:
     >>> [str(point) for point in points(8)]
     ['0', '1', '-1', '2', '-2', '1/2', '-1/2', '4']
     """
-    found = [Fraction(0), Fraction(1), Fraction(-1)]
+    fractions = [Fraction(0), Fraction(1), Fraction(-1)]
     for power in range(1, number):
-        found += [s * Fraction(2) ** e for e in (power, -power) for s in (1, -1)]
-    return tuple(found[:number])
+        fractions += [s * Fraction(2) ** e for e in (power, -power) for s in (1, -1)]
+    return tuple(fractions[:number])
 
 
 @lru_cache(maxsize=64)
@@ -62,10 +62,13 @@ def matrices(outputs: int, taps: int) -> tuple[Matrix, Matrix, Matrix]:
 
 def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
     """Return the coefficients of the monic polynomial with these roots, by ascending power."""
-    found = [Fraction(1)]
+    coefficients = [Fraction(1)]
     for root in roots:
-        found = [low - root * high for low, high in zip([Fraction(0), *found], [*found, Fraction(0)], strict=True)]
-    return tuple(found)
+        coefficients = [
+            low - root * high
+            for low, high in zip([Fraction(0), *coefficients], [*coefficients, Fraction(0)], strict=True)
+        ]
+    return tuple(coefficients)
 
 
 @lru_cache(maxsize=64)
@@ -81,8 +84,8 @@ def carried(outputs: int, taps: int) -> tuple[float, ...]:
     of_data = [sum(map(abs, row)) for row in b]
     maximum = []
     for k in range(taps):
-        each = (sum(abs(a[s][j] * g[s][k]) * of_data[s] for s in range(len(a))) for j in range(outputs))
-        maximum.append(float(max(each)))
+        sums = (sum(abs(a[s][j] * g[s][k]) * of_data[s] for s in range(len(a))) for j in range(outputs))
+        maximum.append(float(max(sums)))
     return tuple(maximum)
 
 
@@ -99,7 +102,7 @@ def winograd_bound(
     if isinstance(geometry, Channels) or not _fits(geometry, problem.solves_for, outputs, taps):
         return np.full_like(magnitude, np.inf)
     length, axes = outputs + taps - 1, len(geometry.axes)
-    given: dict[Tensor, F64Array] = {
+    magnitudes: dict[Tensor, F64Array] = {
         tensor: _sizes(array) for tensor, array in zip(problem.operands, operands, strict=True)
     }
     summed = geometry.batch * geometry.positions
@@ -108,21 +111,21 @@ def winograd_bound(
     minimum = accumulator.tiny / 2 * 2.0 ** (COEFFICIENT_BITS * (axes + 1) + 1)  # added to operands to cover underflow
     data: Tensor = "dst" if problem.solves_for == "src" else "src"
     other: Tensor = "dst" if problem.solves_for == "weights" else "weights"
-    maximum = _in_reach(given[data], [_reach(axis, problem.solves_for, outputs, taps) for axis in geometry.axes])
+    maximum = _in_reach(magnitudes[data], [_reach(axis, problem.solves_for, outputs, taps) for axis in geometry.axes])
 
     def paths(sizes: F64Array, others: F64Array) -> F64Array:
         return _paths(geometry, problem.solves_for, sizes, others, outputs, taps)
 
-    propagated = paths(maximum, given[other])
-    moved = paths(np.full_like(maximum, minimum), given[other] + minimum) + paths(
-        maximum, np.full_like(given[other], minimum)
+    propagated = paths(maximum, magnitudes[other])
+    moved = paths(np.full_like(maximum, minimum), magnitudes[other] + minimum) + paths(
+        maximum, np.full_like(magnitudes[other], minimum)
     )
     lost = accumulator.tiny * summed * (1 + 2 * axes * length) * (length * 2.0**COEFFICIENT_BITS) ** axes
     roundings = axes * (2 * (length + 1) + max(outputs, taps) + 1) + 1 + summed + last_additions(problem)
     g = gamma(roundings, accumulator.unit)
     bound = (g * (propagated + magnitude) + (1 + g) * (moved + lost)) * _UP
     room = 2.0 ** (2 * COEFFICIENT_BITS * axes) * length ** (2 * axes)  # the largest growth of values in transforms
-    largest = max(float(np.max(a, initial=0.0, where=np.isfinite(a))) for a in (maximum, given[other]))
+    largest = max(float(np.max(a, initial=0.0, where=np.isfinite(a))) for a in (maximum, magnitudes[other]))
     fits = np.maximum(propagated + moved + magnitude, largest) * room <= accumulator.largest
     return np.where(fits & np.isfinite(bound), bound, np.inf)
 
@@ -146,14 +149,14 @@ def _paths(conv: Conv, solves_for: str, maximum: F64Array, others: F64Array, out
     g, inner, outer = conv.groups, conv.src_channels // conv.groups, conv.dst_channels // conv.groups
     channels, positions = outer if solves_for == "src" else inner, prod(maximum.shape[2:])
     columns = maximum.reshape(conv.batch, g, channels, positions)
-    each = np.array(carried(outputs, taps))
+    tap_sums = np.array(carried(outputs, taps))
     if solves_for == "weights":
         rows = others.reshape(conv.batch, g, outer, positions)
-        found = (rows @ columns.swapaxes(2, 3)).sum(axis=0) * max(each) ** len(conv.axes)
-        return np.broadcast_to(found.reshape(-1, inner, *[1] * len(conv.axes)), conv.weights_shape)
+        path_sums = (rows @ columns.swapaxes(2, 3)).sum(axis=0) * max(tap_sums) ** len(conv.axes)
+        return np.broadcast_to(path_sums.reshape(-1, inner, *[1] * len(conv.axes)), conv.weights_shape)
     weights = others.reshape(g, outer, inner, *conv.kernel)
     for _ in conv.axes:
-        weights = weights @ (each[::-1] if solves_for == "src" else each)
+        weights = weights @ (tap_sums[::-1] if solves_for == "src" else tap_sums)
     rows = weights.swapaxes(1, 2) if solves_for == "src" else weights
     return (rows @ columns).reshape(conv.src_shape if solves_for == "src" else conv.dst_shape)
 

@@ -68,7 +68,7 @@ def judge(work: Work, result: Array, place: Sequence[int]) -> Verdict:
     """
     problem, operands = _channel(work, *place[:2])
     answer = exact_result.evaluate(problem, operands)
-    return compare(result[_one(place[0]), _one(place[1])], answer, problem, terms(problem))
+    return compare(result[_slice_at(place[0]), _slice_at(place[1])], answer, problem, terms(problem))
 
 
 def middle(work: Work) -> tuple[int, ...]:
@@ -76,7 +76,7 @@ def middle(work: Work) -> tuple[int, ...]:
     return tuple(extent // 2 for extent in work.canonical(np.empty(work.problem.output_shape, np.bool_)).shape)
 
 
-def _one(index: int) -> slice:
+def _slice_at(index: int) -> slice:
     return slice(index, index + 1)
 
 
@@ -89,18 +89,18 @@ def _channel(work: Work, first: int, second: int) -> tuple[Problem, list[Array]]
     within = slice(0, inputs)
     batch, image = conv.batch, slice(None)
     if solves_for == "weights":
-        sources, destinations, within = _one(group * inputs + second), _one(first), _one(second)
+        sources, destinations, within = _slice_at(group * inputs + second), _slice_at(first), _slice_at(second)
     else:
-        batch, image = 1, _one(first)
+        batch, image = 1, _slice_at(first)
     if solves_for == "dst":
-        destinations = _one(second)
+        destinations = _slice_at(second)
     if solves_for == "src":
-        sources, within = _one(second), _one(second % inputs)
+        sources, within = _slice_at(second), _slice_at(second % inputs)
     parts: dict[Tensor, tuple[slice, ...]] = {
         "src": (image, sources),
         "dst": (image, destinations),
         "weights": (destinations, within),
-        "bias": (_one(second),),
+        "bias": (_slice_at(second),),
     }
     operands = [operand[parts[t]] for t, operand in zip(work.problem.operands, work.operands, strict=True)]
     geometry = Conv(batch, 1, _length(sources), _length(destinations), conv.axes)

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from threading import Barrier
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,7 +127,7 @@ def read_ir() -> str:
 
 
 @cache
-def _compiler() -> Any:
+def _compiler() -> object:
     llvm = _llvm()
     host = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3, jit=True
@@ -137,7 +136,7 @@ def _compiler() -> Any:
 
 
 @cache
-def _compiled(name: str, ir: str) -> tuple[Any, int]:
+def _compiled(name: str, ir: str) -> tuple[object, int]:
     """Return the owner of the compiled function, and the function's address, which is valid while the owner exists."""
     library = f"measure.{name}.{hash(ir)}"
     tracker = _llvm().JITLibraryBuilder().add_ir(ir).export_symbol(name).link(_compiler(), library)

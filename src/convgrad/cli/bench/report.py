@@ -88,10 +88,10 @@ def row(outcome: TimedOutcome, roofs: Roofs) -> Row:
     }
     notes = list(outcome.notes)
     for name, series in outcome.peers.items():
-        for layout, one in zip(PEERS[name].layouts, series, strict=True):
-            notes += one.notes
-            if one.rounds_ms:
-                figures |= {f"{name}_{layout}_ms": one.median_ms, f"{name}_{layout}_first_ms": one.first_ms}
+        for layout, timing in zip(PEERS[name].layouts, series, strict=True):
+            notes += timing.notes
+            if timing.rounds_ms:
+                figures |= {f"{name}_{layout}_ms": timing.median_ms, f"{name}_{layout}_first_ms": timing.first_ms}
         best = fastest(series)
         if best and outcome.right:  # the speed of a wrong result is not compared
             layout = PEERS[name].layouts[series.index(best)]

@@ -71,7 +71,7 @@ def cases(
     >>> [c.text for c in cases("", ["BWD_W f32 NXC mb1ic8iw9oc8ow9kw3pw1"], types=["bf16"], layouts=["NCX", "NXC:OIX"])]
     ['BWD_W bf16 NCX mb1ic8iw9oc8ow9kw3pw1', 'BWD_W bf16 NXC:OIX mb1ic8iw9oc8ow9kw3pw1']
     """
-    made = []
+    timed_cases = []
     for line in lines:
         words = line.split(None, 3 + notation.read(line).transposed)
         *start, direction, type_name, layout, descriptor = words
@@ -79,8 +79,8 @@ def cases(
         for chosen in product(*choices):
             text = " ".join([*start, *chosen, descriptor])
             notation.problem(text)
-            made.append(TimedCase(origin, text, notation.read(text)))
-    return made
+            timed_cases.append(TimedCase(origin, text, notation.read(text)))
+    return timed_cases
 
 
 def shapes_file(path: Path) -> list[str]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from convgrad.array_types import Array
@@ -23,8 +23,6 @@ from convgrad.host import usable_cores
 from convgrad.spec.geometry import Axis, Conv, transposed_extent
 from convgrad.spec.operators import find
 from convgrad.spec.problem import canonical_shape
-
-Tensor = Any
 
 CORES = usable_cores()  # read after importing PyTorch, because the import may pin this thread to a core
 _FORWARD = {False: "conv", True: "conv_transpose"}
@@ -97,14 +95,16 @@ def _run(operation: Callable[..., Tensor], tensors: dict[str, Tensor], crop: tup
     return result[crop] if crop else result
 
 
-def _operation(solves_for: str, conv: Conv, axes: tuple[Pads, ...], transposed: bool, pad: bool) -> Callable[..., Any]:
+def _operation(
+    solves_for: str, conv: Conv, axes: tuple[Pads, ...], transposed: bool, pad: bool
+) -> Callable[..., Tensor]:
     """Return the PyTorch call to time. Its keywords are the underlying convolution's src, dst, weights and bias."""
     x, y = ("dst", "src") if transposed else ("src", "dst")
     stride, dilation = [a.stride for a in conv.axes], [a.dilation for a in conv.axes]
     both, output_padding = [p.both for p in axes], [p.output_padding for p in axes]
     outside = [extent for p in reversed(axes) for extent in (p.begin, p.end)]
     forward = getattr(functional, f"{_FORWARD[transposed]}{len(axes)}d")
-    keywords: dict[str, Any] = {"stride": stride, "padding": both, "dilation": dilation, "groups": conv.groups}
+    keywords: dict[str, object] = {"stride": stride, "padding": both, "dilation": dilation, "groups": conv.groups}
     if transposed:
         keywords["output_padding"] = output_padding
     of_source = solves_for == x

@@ -75,8 +75,10 @@ def make_work(case: TimedCase, seed: int = 0) -> Work:
     problem, ports = case.problem, find(call.operator).operands[: len(call.shapes)]
     shapes = [shape for port, shape in zip(ports, call.shapes, strict=True) if not port.is_shape]
     arrays = fill(problem, shapes, "normal", seed)
-    made = iter(arrays)
-    inputs = tuple(shape if port.is_shape else next(made) for port, shape in zip(ports, call.shapes, strict=True))
+    array_iterator = iter(arrays)
+    inputs = tuple(
+        shape if port.is_shape else next(array_iterator) for port, shape in zip(ports, call.shapes, strict=True)
+    )
     views = (a.transpose(axis_order(layout, a.ndim)) for a, layout in zip(arrays, problem.layouts, strict=False))
     return Work(case, call, problem, inputs, tuple(views))
 

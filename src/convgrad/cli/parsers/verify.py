@@ -67,16 +67,16 @@ def parser() -> argparse.ArgumentParser:
         help="a folder of results CASE.OUTPUT.npy, .pt or .bin, or CASE.npz; a file for a single case",
     )
 
-    made = verify.add_argument_group("operands of cases without arrays")
+    generated = verify.add_argument_group("operands of cases without arrays")
     fill = (
         "normal: numbers whose errors have known statistics (default). integers: exact sums. truncation: numbers with"
         " which truncated results differ. adversarial: ill-conditioned sums"
     )
-    made.add_argument("--fill", choices=FILLS, default="normal", help=fill)
-    made.add_argument(
+    generated.add_argument("--fill", choices=FILLS, default="normal", help=fill)
+    generated.add_argument(
         "--seed", type=seed, default=0, help="the seed (default 0); equal cases, fills and seeds give the same bits"
     )
-    made.add_argument(
+    generated.add_argument(
         "--operands", metavar="DIR", help="a folder of operands that --export wrote (default: the folder of --got)"
     )
 

@@ -13,7 +13,7 @@ from convgrad.disk import why
 from convgrad.errors import ConvgradError, FileError, NotationError
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 from convgrad.verify.cases import aten, hipdnn, hlo, lines, onednn_graph, onnx
-from convgrad.verify.cases.case import Arrays, Case, Found, NoCaseError, PassedOverError
+from convgrad.verify.cases.case import Arrays, Case, NoCaseError, PassedOverError, Reading
 from convgrad.verify.cases.naming import named_apart
 from convgrad.verify.cases.place import TYPED
 
@@ -33,11 +33,11 @@ class Dialect:
 
     name: str
     matches: Callable[[Path], bool]
-    read: Callable[[Path, Limits], Iterator[Found]]
+    read: Callable[[Path, Limits], Iterator[Reading]]
     is_foreign: Callable[[Path, Limits], bool] = lambda path, limits: False
     has_beside: Callable[[Path], bool] = lambda path: False
 
-    def found(self, path: Path, limits: Limits) -> Iterator[Found]:
+    def readings(self, path: Path, limits: Limits) -> Iterator[Reading]:
         """Yield the cases of a file. An error that ends the reading is yielded last."""
         try:
             yield from self.read(path, limits)
@@ -78,11 +78,11 @@ def read(
     >>> [case.name for case in read("BWD_WB f32 NXC mb2ic3ih8oc4oh8kh3ph1")]
     ['mb2ic3ih8oc4oh8kh3ph1_BWD_WB_f32_NXC_XIO', 'mb2ic3ih8oc4oh8kh3ph1_BWD_WB_f32_NXC_XIO_bias']
     """
-    found = _read(source, limits)
+    readings = _read(source, limits)
     if refused is None:
         passed_over = NoCaseError if os.path.isdir(source) else PassedOverError
-        found = (one for one in found if not isinstance(one, passed_over))
-    return named_apart(_checked(found, refused))
+        readings = (reading for reading in readings if not isinstance(reading, passed_over))
+    return named_apart(_checked(readings, refused))
 
 
 def is_source(source: str) -> bool:
@@ -105,7 +105,7 @@ def has_cases(path: Path, limits: Limits = DEFAULT_LIMITS) -> bool:
     return dialect is not None and not dialect.is_foreign(path, limits)
 
 
-def _read(source: str | Path, limits: Limits) -> Iterator[Found]:
+def _read(source: str | Path, limits: Limits) -> Iterator[Reading]:
     path = Path(source)
     try:
         folder, there = path.is_dir(), path.exists()
@@ -117,28 +117,28 @@ def _read(source: str | Path, limits: Limits) -> Iterator[Found]:
         return _read_folder(path, limits)
     dialect = _dialect(path) if there else None
     if dialect is not None:
-        return dialect.found(path, limits)
+        return dialect.readings(path, limits)
     if not there:
         hint = f" Pass a function with --call {source!s:.200}" if re.fullmatch(r"[\w.]+:\w+", str(source)) else ""
         raise FileError(f"{source!s:.200} is neither a file nor a problem line.{hint}")
     raise FileError(f"{source!s:.200}: must be cases in a notation that is known here; {_known()}")
 
 
-def _read_folder(folder: Path, limits: Limits) -> Iterator[Found]:
+def _read_folder(folder: Path, limits: Limits) -> Iterator[Reading]:
     """Yield the cases of all files below a folder, in the order of file names. Nothing is passed over in silence.
 
     A file that holds no cases gives a NoCaseError, and a file or folder that cannot be read another FileError. If there
     is no case and no such error, the last value is a FileError.
     """
-    there = False
-    for one in _beneath(folder, limits):
-        there = there or not isinstance(one, NoCaseError)
-        yield one
-    if not there:
+    has_case = False
+    for reading in _beneath(folder, limits):
+        has_case = has_case or not isinstance(reading, NoCaseError)
+        yield reading
+    if not has_case:
         yield FileError(f"{folder}: must hold cases in a known notation; it has none; {_known()}")
 
 
-def _beneath(folder: Path, limits: Limits, above: tuple[Path, ...] = ()) -> Iterator[Found]:
+def _beneath(folder: Path, limits: Limits, above: tuple[Path, ...] = ()) -> Iterator[Reading]:
     """Yield the cases of a folder's files; ``above`` has the folders that contain it, without links."""
     try:
         here, paths = folder.resolve(), sorted(folder.iterdir())
@@ -155,10 +155,10 @@ def _beneath(folder: Path, limits: Limits, above: tuple[Path, ...] = ()) -> Iter
             yield error if isinstance(error, ConvgradError) else FileError(f"{path}: cannot be read: {why(error)}")
 
 
-def _of_entry(path: Path, limits: Limits, above: tuple[Path, ...]) -> Iterator[Found]:
+def _of_entry(path: Path, limits: Limits, above: tuple[Path, ...]) -> Iterator[Reading]:
     dialect = _dialect(path)
     if dialect is not None and not dialect.is_foreign(path, limits):
-        yield from dialect.found(path, limits)
+        yield from dialect.readings(path, limits)
     elif path.is_dir():
         yield from _beneath(path, limits, above)
     elif not path.is_file():
@@ -180,16 +180,16 @@ def _dialect(path: Path) -> Dialect | None:
     return next((dialect for dialect in DIALECTS if dialect.matches(path)), None)
 
 
-def _checked(found: Iterator[Found], refused: Callable[[ConvgradError], object] | None) -> Iterator[Case]:
+def _checked(readings: Iterator[Reading], refused: Callable[[ConvgradError], object] | None) -> Iterator[Case]:
     """Yield the cases that are valid or unsupported; raise any other error, or pass it to ``refused``."""
-    for one in found:
-        if isinstance(one, Case):
-            error = _mistake(one)
+    for reading in readings:
+        if isinstance(reading, Case):
+            error = _mistake(reading)
             if error is None:
-                yield one
+                yield reading
                 continue
         else:
-            error = one
+            error = reading
         if refused is None or isinstance(error, NotationError):  # an error in a typed problem ends the reading
             raise error
         refused(error)

@@ -61,9 +61,11 @@ def read(path: Path, limits: Limits) -> Iterator[Case]:
     formats, shapes = _described(((key, array(key, limits.memory_bytes)) for key in operands), path)
     attributes = _attributes(header, len(shapes["weight"]) - 2, path)
     for case in _cases(header, shapes, attributes, formats, path):
-        read_in, made = _TENSORS[case.operator]
+        read_in, result = _TENSORS[case.operator]
         names = [key for key in read_in if key in keys]
-        yield replace(case, arrays=partial(_arrays, array, names, made if made in keys else None, limits.memory_bytes))
+        yield replace(
+            case, arrays=partial(_arrays, array, names, result if result in keys else None, limits.memory_bytes)
+        )
 
 
 _OPERATORS: Mapping[bool, tuple[str, str, str]] = {
@@ -92,8 +94,8 @@ def _cases(
     shape_operands = {"ConvolutionBackwardData": "input"}
     shape_operands |= {operators[1]: "weight" for operators in _OPERATORS.values()}
     for operator in operators:
-        given = [shapes[key] for key in _TENSORS[operator][0] if key in shapes]
-        given += [shapes[shape_operands[operator]]] if operator in shape_operands else []
+        operand_shapes = [shapes[key] for key in _TENSORS[operator][0] if key in shapes]
+        operand_shapes += [shapes[shape_operands[operator]]] if operator in shape_operands else []
         said: Mapping[str, object] = attributes
         if operator == "BiasAddBackward":
             said = {"data_format": "NCX"}
@@ -101,16 +103,16 @@ def _cases(
             if header.bias_sizes not in (None, channels):
                 wanted = f"[{channels[0] if channels else '?'}], the channels of grad_output"
                 raise FileError(f"{path}: {KEY}.bias_sizes must be {wanted}; got {list(header.bias_sizes or ())!s:.80}")
-        yield Case(f"{path.stem}_{operator}", str(path), operator, tuple(given), said, fmt, fmt)
+        yield Case(f"{path.stem}_{operator}", str(path), operator, tuple(operand_shapes), said, fmt, fmt)
 
 
-def _arrays(array: Callable[[str, int], Array], names: Sequence[str], made: str | None, memory_bytes: int) -> Arrays:
+def _arrays(array: Callable[[str, int], Array], names: Sequence[str], result: str | None, memory_bytes: int) -> Arrays:
     """Return the arrays of a case, which must have at most ``memory_bytes`` bytes together."""
-    found: list[Array] = []
-    for name in (*names, *([made] if made else [])):
-        found.append(array(name, memory_bytes))
-        memory_bytes -= found[-1].nbytes
-    return Arrays(tuple(found[: len(names)]), found[-1] if made else None)
+    arrays: list[Array] = []
+    for name in (*names, *([result] if result else [])):
+        arrays.append(array(name, memory_bytes))
+        memory_bytes -= arrays[-1].nbytes
+    return Arrays(tuple(arrays[: len(names)]), arrays[-1] if result else None)
 
 
 def _attributes(header: AtenArguments, axes: int, path: Path) -> dict[str, object]:
@@ -126,7 +128,7 @@ def _attributes(header: AtenArguments, axes: int, path: Path) -> dict[str, objec
             )
         return list(values) * (axes // len(values))
 
-    found: dict[str, object] = {
+    attributes: dict[str, object] = {
         "strides": spread("stride"),
         "pads_begin": spread("padding"),
         "pads_end": spread("padding"),
@@ -138,7 +140,7 @@ def _attributes(header: AtenArguments, axes: int, path: Path) -> dict[str, objec
     padding = spread("output_padding")
     if any(padding) and not header.transposed:
         raise FileError(f"{path}: {KEY}.output_padding must be 0 where transposed is false; got {padding!s:.200}")
-    return found | ({"output_padding": padding} if header.transposed else {})
+    return attributes | ({"output_padding": padding} if header.transposed else {})
 
 
 def _described(arrays: Iterable[tuple[str, Array]], path: Path) -> tuple[Format, dict[str, Shape]]:

@@ -23,7 +23,7 @@ from convgrad.formats import F32, F64, FORMATS, Format
 from convgrad.graph.limits import Limits
 from convgrad.notation import Line
 from convgrad.spec.operators import CONV_WEIGHTS, TRANSPOSE_WEIGHTS
-from convgrad.verify.cases.case import Case, Found
+from convgrad.verify.cases.case import Case, Reading
 from convgrad.verify.cases.descriptors import cases_of, name_of, text_of_problem
 from convgrad.verify.cases.knobs import ATTRIBUTES, DEFAULTS, HARMLESS, UNDEF, Values, pattern, values_of
 from convgrad.verify.cases.place import Place, TextLine, Word, lines_of, text_of
@@ -47,15 +47,15 @@ def is_descriptor(word: str) -> bool:
 
 def glued(pieces: Sequence[Sequence[Word]]) -> list[Word]:
     """Return the words of a line that backslashes continue. A word that is broken across lines becomes one word."""
-    found: list[list[Word]] = []  # each word with its continuations
+    words: list[list[Word]] = []  # each word with its continuations
     for first, *others in pieces:
         begins = first.text.startswith("-") or is_descriptor(first.text)
-        if found and not begins:
-            found[-1].append(first)
+        if words and not begins:
+            words[-1].append(first)
         else:
-            found.append([first])
-        found += [[word] for word in others]
-    return [replace(parts[0], text="".join(part.text for part in parts)) for parts in found]
+            words.append([first])
+        words += [[word] for word in others]
+    return [replace(parts[0], text="".join(part.text for part in parts)) for parts in words]
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Reader:
     knobs: dict[str, Values] = field(default_factory=lambda: {**DEFAULTS, "dir": GRADIENTS})
     wanted: re.Pattern[str] | None = None  # the expression of --match, which selects problems
 
-    def read_file(self, path: Path) -> Iterator[Found]:
+    def read_file(self, path: Path) -> Iterator[Reading]:
         """Yield the cases of an included file. Knobs that the file sets keep their values afterwards."""
         text = text_of(path, self.limits)
         outside = self.folder, self.within
@@ -78,7 +78,7 @@ class Reader:
             yield from self.read_line(line)
         self.folder, self.within = outside
 
-    def read_line(self, line: TextLine) -> Iterator[Found]:
+    def read_line(self, line: TextLine) -> Iterator[Reading]:
         """Yield the cases of a line's descriptors. For each word that cannot be read, yield its error.
 
         A knob that cannot be read changes nothing.
@@ -130,7 +130,7 @@ class Reader:
 
     def _cases(self, word: Word) -> Iterator[Case]:
         descriptor = read_descriptor(word.text, self.transposed, strict=word.place.typed)
-        given: set[tuple[object, ...]] = set()  # "any" and the tag that replaces it give the same problem
+        yielded: set[tuple[object, ...]] = set()  # "any" and the tag that replaces it give the same problem
         for values in product(*self.knobs.values()):
             chosen = dict(zip(self.knobs, values, strict=True))
             of_batch = replace(descriptor, batch=chosen["mb"] or descriptor.batch)
@@ -138,8 +138,8 @@ class Reader:
                 continue
             for case in _chosen(of_batch, self.transposed, chosen, word.place):
                 alike = case.name, case.operand_format, case.output_format, case.unsupported
-                if alike not in given:
-                    given.add(alike)
+                if alike not in yielded:
+                    yielded.add(alike)
                     yield case
 
 
@@ -208,8 +208,8 @@ def _layouts(d: Descriptor, transposed: bool, knobs: dict[str, Any]) -> tuple[st
     """
     axes = len(d.axes)
     tags = [tag for tag in (knobs["stag"], knobs["dtag"]) if tag not in (ANY, UNDEF)]
-    found = {data_format(tag, axes) for tag in tags} or {"NCX"}
-    data = found.pop() if len(found) == 1 else None
+    formats = {data_format(tag, axes) for tag in tags} or {"NCX"}
+    data = formats.pop() if len(formats) == 1 else None
     if knobs["wtag"] in (ANY, UNDEF):
         return data, (TRANSPOSE_WEIGHTS if transposed else CONV_WEIGHTS)[data == "NCX"]
     return data, weights_format(knobs["wtag"], axes, d.groups, transposed)

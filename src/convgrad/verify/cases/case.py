@@ -61,4 +61,4 @@ class Case:
         return problem_from_shapes(self.operator, self.shapes, self.attributes, self.operand_format, self.output_format)
 
 
-Found = Case | ConvgradError  # a case, or the error of a word, a line or a file that cannot be read
+Reading = Case | ConvgradError  # a case, or the error of a word, a line or a file that cannot be read

@@ -67,7 +67,7 @@ def read(line: str, place: str) -> Iterator[Case]:
     ('thin-3.ConvolutionBackwardWeights.f32.NCX', (1, 3, 5, 5))
     """
     text, _, why = line.partition("#")
-    for words in map(str.split, _each(text)):
+    for words in map(str.split, _expanded(text)):
         deconv = words[1] == "deconv"
         options = dict(word.split("=", 1) for word in words[2 + deconv :])
         if not why.strip() or not options.keys() <= set(WORDS) or options.get("view", "strided") not in VIEWS:
@@ -76,7 +76,7 @@ def read(line: str, place: str) -> Iterator[Case]:
         yield from _cases(words[0], words[1 : 2 + deconv], options, place, why.strip())
 
 
-def _each(text: str) -> Iterator[str]:
+def _expanded(text: str) -> Iterator[str]:
     """Yield a line with each combination of its choices; yield nothing if the line has no words."""
     choices_ = {name: values.split(",") for name, values in _CHOICE.findall(text)}
     template = _CHOICE.sub(r"{\1}", text)

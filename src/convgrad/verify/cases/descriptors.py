@@ -17,15 +17,15 @@ def cases_of(line: Line, place: Place, output: Format, bias: Format, types: str)
     ``output`` is the format of the first result, and ``bias`` that of the bias gradient. ``types`` is the text of the
     formats in the case's name.
     """
-    found = []
+    cases = []
     for call in notation.calls(line):
         of_bias = call.operator == "BiasAddBackward"
         attributes = {name: value for name, value in call.attributes.items() if value is not None}
         to = bias if of_bias else output
         name = f"{name_of(line, types)}{'_bias' * of_bias}"
         note = line.descriptor.note
-        found.append(Case(name, str(place), call.operator, call.shapes, attributes, call.format, to, note=note))
-    return found
+        cases.append(Case(name, str(place), call.operator, call.shapes, attributes, call.format, to, note=note))
+    return cases
 
 
 def name_of(line: Line, types: str) -> str:

@@ -98,8 +98,8 @@ def matches(path: Path) -> bool:
 
 def has_beside(path: Path) -> bool:
     """Return whether a file is a tensor of a bundle in the same folder."""
-    found = _TENSOR.fullmatch(path.name)
-    return found is not None and matches(path.with_name(f"{found[1]}.json"))
+    match = _TENSOR.fullmatch(path.name)
+    return match is not None and matches(path.with_name(f"{match[1]}.json"))
 
 
 def read(path: Path, limits: Limits) -> Iterator[Case]:
@@ -198,5 +198,5 @@ def _arrays(operands: list[Tensor], output: Tensor, memory_bytes: int) -> Arrays
     if announced > memory_bytes:
         sentence = f"the tensors must fit {memory_bytes} bytes (memory_bytes)"
         raise FileError(f"{output.file}: {sentence}; dims and strides say {announced}")
-    found = [tensor.read() for tensor in tensors]
-    return Arrays(tuple(found[: len(operands)]), found[len(operands)] if len(found) > len(operands) else None)
+    arrays = [tensor.read() for tensor in tensors]
+    return Arrays(tuple(arrays[: len(operands)]), arrays[len(operands)] if len(arrays) > len(operands) else None)

@@ -30,7 +30,7 @@ from convgrad.formats import of_program
 from convgrad.graph.limits import Limits
 from convgrad.spec.geometry import effective_kernel
 from convgrad.verify.cases import mlir, mlir_text
-from convgrad.verify.cases.case import Case, Found, NoCaseError
+from convgrad.verify.cases.case import Case, NoCaseError, Reading
 from convgrad.verify.cases.hlo_text import (
     LONGEST,
     Convolution,
@@ -73,19 +73,19 @@ def matches(path: Path) -> bool:
         return False
 
 
-def read(path: Path, limits: Limits) -> Iterator[Found]:
+def read(path: Path, limits: Limits) -> Iterator[Reading]:
     """Yield a case per convolution of a text, or the error of a convolution that cannot be read.
 
     In HLO, a convolution may omit the type of an operand defined above it.
     """
     count = 0
-    for count, found in enumerate(_found(text_of(path, limits), Place(str(path))), 1):  # noqa: B007 - used below
-        yield found
+    for count, reading in enumerate(_readings(text_of(path, limits), Place(str(path))), 1):  # noqa: B007 - used below
+        yield reading
     if not count:
         raise NoCaseError(f"{path}: must have a convolution, of HLO or StableHLO; it has none")
 
 
-def _found(text: str, place: Place) -> Iterator[Found]:
+def _readings(text: str, place: Place) -> Iterator[Reading]:
     """Yield the case or the error of each convolution of a text that begins at a place."""
     module, last = MlirText(text), 0
     statements = list(module.statements())
@@ -94,15 +94,18 @@ def _found(text: str, place: Place) -> Iterator[Found]:
         at = partial(_place_in, text[last : last + LONGEST], place)
         yield _case_or_error(partial(mlir.read_statement, module, statement, at), place)
     defined = Defined()
-    for first, one in _statements(text) if not statements else ():
-        if is_convolution(one):
+    for first, statement_text in _statements(text) if not statements else ():
+        if is_convolution(statement_text):
             begin = place if first == 1 else replace(place, line=place.line + first - 1, column=1)
-            at = partial(_place_in, one, begin)
-            yield _case_or_error(partial(read_statement, one, defined, at), at(len(one) - len(one.lstrip())))
-        defined.note(one)
+            at = partial(_place_in, statement_text, begin)
+            yield _case_or_error(
+                partial(read_statement, statement_text, defined, at),
+                at(len(statement_text) - len(statement_text.lstrip())),
+            )
+        defined.note(statement_text)
 
 
-def _case_or_error(convolution: Callable[[], Convolution], place: Place) -> Found:
+def _case_or_error(convolution: Callable[[], Convolution], place: Place) -> Reading:
     try:
         return _case(convolution, place)
     except ConvgradError as error:
@@ -118,13 +121,13 @@ def read_line(text: str, place: Place) -> list[Case]:
     >>> case.operator, case.shapes, case.attributes["pads_begin"], case.attributes["pads_end"]
     ('ConvolutionBackwardData', ((2, 4, 4, 32), (3, 3, 16, 32), (2, 8, 8, 16)), [0, 0], [1, 1])
     """
-    found = list(_found(text, place))
-    for error in found:
+    readings = list(_readings(text, place))
+    for error in readings:
         if not isinstance(error, Case):
             raise error
-    if not found:
+    if not readings:
         raise place.refuse("must be NAME = TYPE convolution(..) or NAME = stablehlo.convolution(..); it is neither")
-    return [case for case in found if isinstance(case, Case)]
+    return [case for case in readings if isinstance(case, Case)]
 
 
 def continues(text: str) -> bool:
@@ -180,10 +183,10 @@ def _case(convolution: Callable[[], Convolution], place: Place) -> Case:
     _check(c, place)
     reasons = []
     for reading in (_weights_gradient, _forward, _data_gradient, _flipped_forward):
-        found = reading(c)
-        if isinstance(found, HloConvolution):
-            return legal(found.case(c, name, place), place, c.types[2].shape)
-        reasons.append(found)
+        outcome = reading(c)
+        if isinstance(outcome, HloConvolution):
+            return legal(outcome.case(c, name, place), place, c.types[2].shape)
+        reasons.append(outcome)
     return unsupported(name, place, f"no operator of the family is this: {'; '.join(filter(None, reasons))}")
 
 
@@ -195,11 +198,11 @@ def _check(c: Convolution, place: Place) -> None:
         sentence = (
             "lhs's f must be rhs's i times feature_group_count, lhs's b out's b times batch_group_count, and out's f"
         )
-        given = f"f {f}, i {i}, feature_group_count {fg}, b {n} and {out_n}, batch_group_count {bg}, o {o}, f {out_f}"
-        raise place.refuse(f"{sentence} rhs's o, which one of the counts may divide; got {given}")
-    for axis, (made, p) in enumerate(zip(c.positions(), c.extents(2), strict=True)):
-        if made != p:
-            raise place.refuse(f"out must have {made} positions on spatial axis {axis} by the window; got {p}")
+        values = f"f {f}, i {i}, feature_group_count {fg}, b {n} and {out_n}, batch_group_count {bg}, o {o}, f {out_f}"
+        raise place.refuse(f"{sentence} rhs's o, which one of the counts may divide; got {values}")
+    for axis, (extent, p) in enumerate(zip(c.positions(), c.extents(2), strict=True)):
+        if extent != p:
+            raise place.refuse(f"out must have {extent} positions on spatial axis {axis} by the window; got {p}")
 
 
 @dataclass(frozen=True)

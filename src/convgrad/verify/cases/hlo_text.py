@@ -65,14 +65,14 @@ class Convolution:
 
     def positions(self) -> Shape:
         """Return the number of positions of out on each spatial axis, by the window."""
-        found = []
+        extents = []
         for axis, (size, taps) in enumerate(zip(self.extents(0), self.extents(1), strict=True)):
             dilated = self.lhs_dilations[axis] * (size - 1) + 1 if size else 0
             room = dilated + sum(self.pads[axis]) - effective_kernel(taps, self.rhs_dilations[axis])
-            found.append(room // self.strides[axis] + 1 if room >= 0 and taps else 0)
-        return tuple(found)
+            extents.append(room // self.strides[axis] + 1 if room >= 0 and taps else 0)
+        return tuple(extents)
 
-    def made(self) -> Shape:
+    def result_shape(self) -> Shape:
         """Return the shape of out, by the window and the operands."""
         extents = dict(zip("".join(map(str, range(self.axes))), self.positions(), strict=True))
         extents |= {"b": self.extents(0, "b")[0] // max(self.batch_groups, 1), "f": self.extents(1, "o")[0]}
@@ -138,10 +138,10 @@ def read_statement(statement: str, defined: Defined, at: At) -> Convolution:
             "a convolution must have dim_labels=LHS_RHS->OUT, such as b01f_01io->b01f; it has none"
         )
     window = _HLO_WINDOW.search(text, position)
-    given = _hlo_window(window[1], at(window.start(1))) if window else {}
+    values = _hlo_window(window[1], at(window.start(1))) if window else {}
     counts = [expression.search(text, position) for expression in _COUNTS]
     groups = [int(count[1]) if count else 1 for count in counts]
-    return built(match[1], (*operands, out), (labels[1], labels[2], labels[3]), given, groups, at(labels.start()))
+    return built(match[1], (*operands, out), (labels[1], labels[2], labels[3]), values, groups, at(labels.start()))
 
 
 def _type(name: str, extents: str) -> Type:
@@ -154,16 +154,16 @@ def _extents(text: str) -> Shape:
 
 def _hlo_window(text: str, place: Place) -> Window:
     """Return the values of a window by key. Each value is a list with one number, or a pair of pads, per axis."""
-    found: Window = {}
+    window: Window = {}
     for word in text.split():
         key, equals, values = word.partition("=")
         form = r"-?[0-9]{1,18}_-?[0-9]{1,18}" if key == "pad" else NUMBER
-        each = values.split("x")
-        if key not in _KEYS or not equals or not all(re.fullmatch(form, value) for value in each):
+        axis_values = values.split("x")
+        if key not in _KEYS or not equals or not all(re.fullmatch(form, value) for value in axis_values):
             keys = ", ".join(_KEYS)
             raise place.refuse(f"a window must have {keys} as 3x3, or pad as 1_1x1_1; cannot read {printable(word)}")
-        found[_KEYS[key]] = [[int(number) for number in value.split("_")] for value in each]
-    return found
+        window[_KEYS[key]] = [[int(number) for number in value.split("_")] for value in axis_values]
+    return window
 
 
 _KEYS = {"size": "size", "stride": "stride", "pad": "pad", "lhs_dilate": "lhs_dilate", "rhs_dilate": "rhs_dilate"}
@@ -204,7 +204,7 @@ def built(
             raise place.refuse(f"{key} of a window must have a legal entry for each of {axes} axes; got {value!s:.200}")
     if window.get("size", [[k] for k in kernel]) != [[k] for k in kernel]:
         raise place.refuse(f"size of a window must be rhs's {kernel}; got {[v[0] for v in window['size']]!s:.200}")
-    found = Convolution(
+    convolution = Convolution(
         name,
         (lhs, rhs, out),
         labels,
@@ -215,4 +215,8 @@ def built(
         tuple(bool(v[0]) for v in values["reverse"]),
         *groups,
     )
-    return replace(found, types=(lhs, rhs, Type(out.name, found.made()))) if out.unknown else found
+    return (
+        replace(convolution, types=(lhs, rhs, Type(out.name, convolution.result_shape())))
+        if out.unknown
+        else convolution
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import NoReturn, TypeVar
 
 from convgrad.errors import ConvgradError, FileError
 from convgrad.graph.limits import Limits
@@ -83,7 +83,7 @@ def read_json(path: Path, limits: Limits) -> JsonValue:
     return JsonValue(path, "$", parsed(text, str(path)))
 
 
-def parsed(text: str, where: str) -> Any:
+def parsed(text: str, where: str) -> object:
     """Return the value of a JSON text, or raise FileError, which begins with ``where``, often with line and column.
 
     >>> parsed('{"op": 1, "op": 2}', "a.json")
@@ -103,15 +103,15 @@ def parsed(text: str, where: str) -> Any:
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found: dict[str, object] = {}
+    members: dict[str, object] = {}
     for key, value in pairs:
-        if key in found:
+        if key in members:
             raise _RefusedError(f"keys of an object must differ; {printable(key)!r:.200} stands twice")
-        found[key] = value
-    return found
+        members[key] = value
+    return members
 
 
-def _refuse_constant(name: str) -> Any:
+def _refuse_constant(name: str) -> NoReturn:
     raise _RefusedError(f"numbers must be finite, as JSON's are; got {name}")
 
 

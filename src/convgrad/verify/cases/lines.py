@@ -16,7 +16,7 @@ from convgrad.formats import F32, F64
 from convgrad.graph.limits import Limits
 from convgrad.verify.cases import hlo, miopen
 from convgrad.verify.cases.benchdnn import Reader, is_descriptor
-from convgrad.verify.cases.case import Case, Found
+from convgrad.verify.cases.case import Case, Reading
 from convgrad.verify.cases.descriptors import cases_of
 from convgrad.verify.cases.place import TYPED, Place, TextLine, Word, lines_of, text_of
 
@@ -55,7 +55,7 @@ LINE_DIALECTS: tuple[LineDialect, ...] = (
 )
 
 
-def read(path: Path, limits: Limits) -> Iterator[Found]:
+def read(path: Path, limits: Limits) -> Iterator[Reading]:
     """Yield the cases of a file of lines, and a FileError with its place for each wrong word or line."""
     place = Place(str(path))
     reader = Reader(limits, path.parent, (path.resolve(),))
@@ -87,7 +87,7 @@ def _may_have_cases(line: TextLine, path: Path, limits: Limits, within: tuple[Pa
     return any(not is_foreign(path.parent / name, limits, (*within, path)) for name in included)
 
 
-def read_typed(text: str, limits: Limits) -> Iterator[Found]:
+def read_typed(text: str, limits: Limits) -> Iterator[Reading]:
     """Yield the cases of a problem on the command line, and a NotationError for each wrong word."""
     yield from _cases(text, Place(TYPED, typed=True), Reader(limits, Path()))
 
@@ -124,7 +124,7 @@ def _begins(line: TextLine) -> bool:
     return word.startswith("--") or is_descriptor(word) or any(dialect.begins(word) for dialect in LINE_DIALECTS)
 
 
-def _cases(text: str, place: Place, reader: Reader) -> Iterator[Found]:
+def _cases(text: str, place: Place, reader: Reader) -> Iterator[Reading]:
     for line in _combined(lines_of(text, place)):
         first = line.words[0]
         dialect = next((d for d in LINE_DIALECTS if d.begins(first.text)), None)

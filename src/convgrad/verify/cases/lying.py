@@ -57,7 +57,7 @@ def _letters(axes: str, fmt: str) -> str:
 
 def _in_format(canonical: str, fmt: str) -> str:
     order = axis_order(fmt, len(canonical))
-    found = [""] * len(canonical)
+    letters = [""] * len(canonical)
     for letter, axis in zip(canonical, order, strict=True):
-        found[axis] = letter
-    return "".join(found)
+        letters[axis] = letter
+    return "".join(letters)

@@ -35,8 +35,8 @@ def read_line(text: str, place: Place) -> list[Case]:
     >>> [(case.operator, case.shapes) for case in read_line(word, Place("x"))]
     [('ConvolutionBackwardWeights', ((8, 32, 32, 16), (8, 32, 32, 16), (16, 8, 3, 3)))]
     """
-    found = (Word(match[0], replace(place, column=place.column + match.start())) for match in re.finditer(r"\S+", text))
-    driver, command, flag_words = _command(tuple(found))
+    words = (Word(match[0], replace(place, column=place.column + match.start())) for match in re.finditer(r"\S+", text))
+    driver, command, flag_words = _command(tuple(words))
     boo = driver == "iree-boo-driver"
     if command.text in UNSERVED:
         return [
@@ -109,17 +109,20 @@ def _convolution(flags: Flags, boo: bool) -> _Convolution:
         raise flags.at("group_count").refuse(f"group_count must divide in_channels and out_channels; got {g}")
     size, kernel = (tuple(flags.number(f"{what}_{a}") for a in axes) for what in ("in", "fil"))
     strides, dilations = (_positive(flags, axes, what) for what in ("conv_stride", "dilation"))
-    pads = _pads(flags, axes, size, kernel, strides, dilations, transposed)
+    is_dilated = any(d != 1 for d in dilations) and any(k != 1 for k in kernel)
+    pads = _pads(flags, axes, None if transposed or is_dilated else _same_pads(size, kernel, strides))
     extra = tuple(flags.number(f"trans_output_pad_{a}") for a in axes)
     outer, inner = flags.number("out_channels"), flags.number("in_channels")
     effective = tuple(map(effective_kernel, kernel, dilations))
     if transposed:
-        made = tuple(
+        result_extents = tuple(
             transposed_extent(i, e, s, 2 * p, op)
             for i, e, s, p, op in zip(size, effective, strides, pads, extra, strict=True)
         )
     else:
-        made = tuple(forward_extent(i, e, s, 2 * p) for i, e, s, p in zip(size, effective, strides, pads, strict=True))
+        result_extents = tuple(
+            forward_extent(i, e, s, 2 * p) for i, e, s, p in zip(size, effective, strides, pads, strict=True)
+        )
     attributes: dict[str, object] = {
         "strides": list(strides),
         "pads_begin": list(pads),
@@ -139,7 +142,7 @@ def _convolution(flags: Flags, boo: bool) -> _Convolution:
         transposed,
         (n, inner, *size),
         (*channels, *kernel),
-        (n, outer, *made),
+        (n, outer, *result_extents),
         attributes,
         {
             name: layout.lower().translate({ord("n"): "o", ord("c"): "i"} if name == "weights" else {})
@@ -184,24 +187,24 @@ def _positive(flags: Flags, axes: str, what: str) -> Shape:
     return values
 
 
-def _pads(
-    flags: Flags, axes: str, size: Shape, kernel: Shape, strides: Shape, dilations: Shape, transposed: bool
-) -> Shape:
+def _same_pads(size: Shape, kernel: Shape, strides: Shape) -> Shape:
+    """Return MIOpenDriver's pads for pad_mode same: half of the total padding of each axis, rounded down."""
+    return tuple(max(k - (i % s or s), 0) // 2 for i, k, s in zip(size, kernel, strides, strict=True))
+
+
+def _pads(flags: Flags, axes: str, same: Shape | None) -> Shape:
     """Return the pad of each axis. In the drivers, an axis has the same pad at its beginning and at its end.
 
-    For pad_mode same, MIOpenDriver's pad is half of the total padding, rounded down. It ignores pad_mode if the
-    convolution is dilated or transposed.
+    ``same`` are the pads for pad_mode same. It is None if the convolution is dilated or transposed, because
+    MIOpenDriver then ignores pad_mode.
     """
     mode = flags.word("pad_mode")
     if mode not in ("same", "valid", "default"):
         raise flags.at("pad_mode").refuse(f"--pad_mode must be same, valid or default; got {mode[:80]!r:.200}")
     pads = tuple(flags.number(f"pad_{a}") for a in axes)
-    dilated = any(d != 1 for d in dilations) and any(k != 1 for k in kernel)
-    if mode == "default" or transposed or dilated:
+    if mode == "default" or same is None:
         return pads
-    if mode == "valid":
-        return (0,) * len(axes)
-    return tuple(max(k - (i % s or s), 0) // 2 for i, k, s in zip(size, kernel, strides, strict=True))
+    return (0,) * len(axes) if mode == "valid" else same
 
 
 def _case(conv: _Convolution, bit: int, command: str, flags: Flags) -> Case:
@@ -244,8 +247,8 @@ def _case(conv: _Convolution, bit: int, command: str, flags: Flags) -> Case:
 
 def _numbers(flags: Flags, conv: _Convolution) -> str:
     """Return a short text for the case's name: the numbers that the line gives, and the layouts."""
-    given = [(name, NUMBERS[name][0]) for name in NUMBERS if name in flags.numbers and name != "forw"]
-    letters = "".join(f"{short}{flags.numbers[name]}" for name, short in given if short.isalpha())
-    deep = "".join(f"_{name}{flags.numbers[name]}" for name, short in given if not short.isalpha())
+    names = [(name, NUMBERS[name][0]) for name in NUMBERS if name in flags.numbers and name != "forw"]
+    letters = "".join(f"{short}{flags.numbers[name]}" for name, short in names if short.isalpha())
+    deep = "".join(f"_{name}{flags.numbers[name]}" for name, short in names if not short.isalpha())
     layouts = "_".join(dict.fromkeys(conv.spelled.values()))
     return "_".join(filter(None, ("trans" * conv.transposed, letters + deep, layouts)))

@@ -123,17 +123,17 @@ class _Parser:
         if not self._peeks("<{") and not self._peeks("{"):
             self._refuse("attributes must be in braces; cannot read this")
         properties = self._takes("<")
-        found: dict[str, tuple[str, int]] = {}
+        entries: dict[str, tuple[str, int]] = {}
         for entry, position in self._list():
             key, equals, value = entry.partition("=")
             key = key.strip()
             if known is not None and (key not in known or not equals):
                 wanted = f"a window must have {', '.join(known)} as lists of integers"
                 self._refuse(f"{wanted}; cannot read {printable(entry.strip())}", position)
-            found[key] = value.strip(), position
+            entries[key] = value.strip(), position
         if properties and not self._takes(">"):
             self._refuse("a bracket must be closed; this one is not")
-        return found
+        return entries
 
     def _dim_numbers(self) -> None:
         self._blanks()
@@ -195,14 +195,14 @@ class _Parser:
         listed = _LABELS.fullmatch(inner.strip())
         if listed:
             return _labels(listed)
-        found = {}
+        numbers = {}
         for entry, _ in items(inner, 0, len(inner)):
             key, _, number = entry.strip().removeprefix("raw").partition("=")
-            found[key.strip()] = integers(number)
+            numbers[key.strip()] = integers(number)
         labels = []
         for side, (letters, *named) in _DIMENSIONS.items():
-            axes = found.get(f"{side}_spatial_dimensions")
-            places = [*(found.get(f"{side}_{name}_dimension") for name in named), *([at] for at in axes or ())]
+            axes = numbers.get(f"{side}_spatial_dimensions")
+            places = [*(numbers.get(f"{side}_{name}_dimension") for name in named), *([at] for at in axes or ())]
             label = {place[0]: to for place, to in zip(places, letters + "0123456789", strict=False) if place}
             if axes is None or sorted(label) != list(range(len(axes) + 2)) or len(axes) > AXES:
                 wanted = f"dimension_numbers must have each dimension of {side} once"
@@ -211,12 +211,12 @@ class _Parser:
         return labels[0], labels[1], labels[2]
 
     def _window(self) -> Window:
-        found: Window = {}
+        window: Window = {}
         for key, generic in WINDOW.items():
             if generic in self.attributes:
                 value, position = self.attributes[generic]
-                found[key] = self._per_axis(value, position, 2 if key == "pad" else 1)
-        return found
+                window[key] = self._per_axis(value, position, 2 if key == "pad" else 1)
+        return window
 
     def _per_axis(self, value: str, position: int, width: int) -> list[list[int]]:
         """Return a value per axis, each a list of ``width`` integers."""

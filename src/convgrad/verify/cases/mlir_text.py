@@ -57,10 +57,10 @@ class MlirText:
 
     def statements(self) -> Iterator[Statement]:
         """Yield the convolutions, in order. A statement ends where the next convolution begins, at the latest."""
-        found = list(_OP.finditer(self.text))
-        results = [self._result(match.start()) for match in found]
+        matches = list(_OP.finditer(self.text))
+        results = [self._result(match.start()) for match in matches]
         ends = [*(begin for begin, _ in results[1:]), len(self.text)]
-        for match, (begin, name), end in zip(found, results, ends, strict=False):
+        for match, (begin, name), end in zip(matches, results, ends, strict=False):
             yield Statement(begin, match.end() - 1, end, name or match[2], match[1], match[2])
 
     def _result(self, op: int) -> tuple[int, str]:

@@ -13,7 +13,7 @@ from convgrad.graph import reader
 from convgrad.graph.infer import Inference
 from convgrad.graph.limits import Limits
 from convgrad.graph.model import RELU, Op, operator_of
-from convgrad.verify.cases.case import Case, Found, NoCaseError, PassedOverError
+from convgrad.verify.cases.case import Case, NoCaseError, PassedOverError, Reading
 from convgrad.verify.cases.naming import counted_kinds
 
 START_BYTES = 1 << 20  # bytes at the start of a file that are searched for the key "graph"
@@ -25,7 +25,7 @@ def matches(path: Path) -> bool:
     return path.suffix.lower() == ".json" and path.is_file() and bool(_KEY.search(read_bytes(path, START_BYTES)))
 
 
-def read(path: Path, limits: Limits) -> Iterator[Found]:
+def read(path: Path, limits: Limits) -> Iterator[Reading]:
     """Yield a case for each op of the operator table, in running order, or raise FileError with a JSON path.
 
     An op gives an unsupported case if the graph alone does not determine its problem, or if its tensors are not

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from convgrad.errors import ConvgradError, FileError
 from convgrad.graph.limits import Limits
@@ -23,12 +23,15 @@ from convgrad.spec.geometry import (
     split_pads,
     transposed_extent,
 )
-from convgrad.verify.cases.case import Arrays, Case, Found, PassedOverError
+from convgrad.verify.cases.case import Arrays, Case, PassedOverError, Reading
 from convgrad.verify.cases.naming import counted_kinds, safe
 from convgrad.verify.cases.onnx_tensors import OnnxTensor, Tensors, UnknownError, of_file, package, parsed, text
 from convgrad.verify.cases.place import Place
 from convgrad.verify.cases.posed import legal, posed, unsupported
 from convgrad.words import printable
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
 
 MODEL = "model.onnx"
 SETS = "test_data_set_*"
@@ -63,7 +66,7 @@ def has_beside(path: Path) -> bool:
     return of_set and _ARRAY.fullmatch(path.name) is not None
 
 
-def read(path: Path, limits: Limits) -> Iterator[Found]:
+def read(path: Path, limits: Limits) -> Iterator[Reading]:
     """Yield a case per convolution and set of arrays of the model's folder, or one without arrays if there is no set.
 
     Nodes that cannot be read give errors, and nodes of other kinds a PassedOverError.
@@ -72,9 +75,9 @@ def read(path: Path, limits: Limits) -> Iterator[Found]:
     name = safe(file.resolve().parent.name if file.name == MODEL else file.stem)
     model = parsed(package().ModelProto(), file, limits)
     nodes = list(model.graph.node)
-    alone, found = len(nodes) == 1, [node for node in nodes if _is_convolution(node)]
+    alone, convolutions = len(nodes) == 1, [node for node in nodes if _is_convolution(node)]
     inner = list(_inner(model))
-    if not found and not any(_is_convolution(node) for node, _ in inner):
+    if not convolutions and not any(_is_convolution(node) for node, _ in inner):
         types = ", ".join(printable(text(node.op_type)) for node in nodes[:5]) or "none"
         yield unsupported(name, Place(str(file)), f"a model must have a node {' or '.join(KINDS)}; got {types}")
         return
@@ -96,11 +99,11 @@ def read(path: Path, limits: Limits) -> Iterator[Found]:
         yield PassedOverError(f"{file}: {counted_kinds(others)} cannot be judged")
 
 
-def _is_convolution(node: Any) -> bool:
+def _is_convolution(node: NodeProto) -> bool:
     return text(node.op_type) in (*KINDS, *FOREIGN) and node.domain in ("", "ai.onnx")
 
 
-def _inner(model: Any) -> Iterator[tuple[Any, str]]:
+def _inner(model: ModelProto) -> Iterator[tuple[NodeProto, str]]:
     """Yield the nodes of subgraphs and of the model's functions, each with words for what contains it."""
     waiting = [(node, "") for node in model.graph.node]
     for function in model.functions:
@@ -120,47 +123,47 @@ def _inner(model: Any) -> Iterator[tuple[Any, str]]:
 class _Node:
     """A convolution of a model, with the name of its case."""
 
-    node: Any
+    node: NodeProto
     name: str
     place: Place
     tensors: Tensors
     limits: Limits
 
 
-def _of_node(one: _Node, sets: list[Path]) -> Iterator[Found]:
+def _of_node(node: _Node, sets: list[Path]) -> Iterator[Reading]:
     """Yield the cases of a convolution, or its error."""
-    kind = text(one.node.op_type)
+    kind = text(node.node.op_type)
     if kind in FOREIGN:
-        yield unsupported(one.name, one.place, f"{kind} is not supported; {' and '.join(KINDS)} are")
+        yield unsupported(node.name, node.place, f"{kind} is not supported; {' and '.join(KINDS)} are")
         return
-    with_arrays = sets if all(one.tensors.has_array(wanted) for wanted in map(text, one.node.input) if wanted) else []
+    with_arrays = sets if all(node.tensors.has_array(wanted) for wanted in map(text, node.node.input) if wanted) else []
     folders: list[Path | None] = [*with_arrays] or [None]
     for folder in folders:
         number = "" if folder is None or len(sets) == 1 else f"_{folder.name.removeprefix('test_data_')}"
         try:
-            yield _case(replace(one, name=one.name + number), folder)
+            yield _case(replace(node, name=node.name + number), folder)
         except UnknownError as error:
-            yield unsupported(one.name, one.place, str(error))
+            yield unsupported(node.name, node.place, str(error))
         except ConvgradError as error:
-            named = str(error).startswith(str(one.place.file))
-            yield error if named else one.place.refuse(str(error))
+            named = str(error).startswith(str(node.place.file))
+            yield error if named else node.place.refuse(str(error))
 
 
-def _case(one: _Node, folder: Path | None) -> Case:
-    node, place, tensors = one.node, one.place, one.tensors
+def _case(convolution: _Node, folder: Path | None) -> Case:
+    node, place, tensors = convolution.node, convolution.place, convolution.tensors
     wanted = [name for name in map(text, node.input) if name]
     sources = [tensors.source(name, folder) for name in wanted]
     if len(sources) not in (2, 3) or len({source.format.name for source in sources}) > 1:
-        given = ", ".join(f"{source.name} of {source.format}" for source in sources)
-        raise place.refuse(f"{node.op_type} must have 2 or 3 inputs of one type; got {given or 'none'}")
+        inputs = ", ".join(f"{source.name} of {source.format}" for source in sources)
+        raise place.refuse(f"{node.op_type} must have 2 or 3 inputs of one type; got {inputs or 'none'}")
     x, w = sources[0].shape, sources[1].shape
     if len(x) < 3 or len(w) != len(x):
         raise place.refuse(f"X and W must be of one rank, at least 3; got {list(x)} and {list(w)}")
-    attributes = _attributes(node.op_type, x[2:], w[2:], _given(node, place), place)
+    attributes = _attributes(node.op_type, x[2:], w[2:], _node_attributes(node, place), place)
     output = tensors.output(text(node.output[0]), folder) if node.output else None
-    arrays = partial(_arrays, sources, output, folder, one.limits) if folder else None
+    arrays = partial(_arrays, sources, output, folder, convolution.limits) if folder else None
     fmt, shapes = sources[0].format, tuple(source.shape for source in sources)
-    case = Case(one.name, str(folder or place), _OPERATORS[node.op_type], shapes, attributes, fmt, fmt, arrays)
+    case = Case(convolution.name, str(folder or place), _OPERATORS[node.op_type], shapes, attributes, fmt, fmt, arrays)
     extents = _extents(node.op_type, x[2:], w[2:], attributes)
     if 0 in extents and min(extents) >= 0:
         return legal(case, place, (x[0], w[0], *extents))
@@ -184,16 +187,16 @@ def _arrays(operands: list[OnnxTensor], output: Path | None, folder: Path, limit
     if announced > limits.memory_bytes:
         sentence = f"its arrays must fit {limits.memory_bytes} bytes (memory_bytes)"
         raise FileError(f"{folder}: {sentence}; their dims say {announced}")
-    found = [source.read() for source in sources]
-    return Arrays(tuple(found[: len(operands)]), found[len(operands)] if len(found) > len(operands) else None)
+    arrays = [source.read() for source in sources]
+    return Arrays(tuple(arrays[: len(operands)]), arrays[len(operands)] if len(arrays) > len(operands) else None)
 
 
 # -- attributes --------------------------------------------------------------------------------------------------------
 
 
-def _given(node: Any, place: Place) -> dict[str, Any]:
+def _node_attributes(node: NodeProto, place: Place) -> dict[str, Any]:
     """Return the node's attributes by name: integers, lists of integers, and one string."""
-    found: dict[str, Any] = {}
+    values_by_name: dict[str, Any] = {}
     for attribute in node.attribute:
         name = text(attribute.name)
         wanted = "INTS" if name in LISTS else {"group": "INT", "auto_pad": "STRING"}.get(name)
@@ -204,35 +207,41 @@ def _given(node: Any, place: Place) -> dict[str, Any]:
             )
             raise place.refuse(f"{sentence}; got {printable(name)} of {kind}")
         values = {"INTS": list(attribute.ints), "INT": attribute.i, "STRING": attribute.s.decode("utf-8", "replace")}
-        found[name] = values[kind]
-    return found
+        values_by_name[name] = values[kind]
+    return values_by_name
 
 
-def _attributes(kind: str, x: Shape, kernel: Shape, given: Mapping[str, Any], place: Place) -> dict[str, object]:
+def _attributes(
+    kind: str, x: Shape, kernel: Shape, node_attributes: Mapping[str, Any], place: Place
+) -> dict[str, object]:
     """Return the operator's attributes, with pads by ONNX's rule."""
     axes = len(x)
     for name in LISTS:
         length = 2 * axes if name == "pads" else axes
-        if len(given.get(name, ())) not in (0, length):
-            raise place.refuse(f"{name} must have {length} values; got {len(given[name])}")
-    if tuple(given.get("kernel_shape") or kernel) != kernel:
-        raise place.refuse(f"kernel_shape must be that of W, {list(kernel)}; got {given['kernel_shape']!s:.200}")
-    auto_pad = given.get("auto_pad", "NOTSET")
+        if len(node_attributes.get(name, ())) not in (0, length):
+            raise place.refuse(f"{name} must have {length} values; got {len(node_attributes[name])}")
+    if tuple(node_attributes.get("kernel_shape") or kernel) != kernel:
+        raise place.refuse(
+            f"kernel_shape must be that of W, {list(kernel)}; got {node_attributes['kernel_shape']!s:.200}"
+        )
+    auto_pad = node_attributes.get("auto_pad", "NOTSET")
     if auto_pad not in AUTO_PADS:
         raise place.refuse(f"auto_pad must be one of {', '.join(AUTO_PADS)}; got {printable(auto_pad)!r:.200}")
-    strides = given.get("strides") or [1] * axes
-    dilations = given.get("dilations") or [1] * axes
+    strides = node_attributes.get("strides") or [1] * axes
+    dilations = node_attributes.get("dilations") or [1] * axes
     if min(*strides, *dilations) < 1:
         raise place.refuse(f"strides and dilations must be at least 1; got {strides!s:.100} and {dilations!s:.100}")
-    pads = given.get("pads") or [0] * (2 * axes)
+    pads = node_attributes.get("pads") or [0] * (2 * axes)
     if any(pads) and auto_pad != "NOTSET":
         raise place.refuse(f"pads and auto_pad must not both be given; got {pads!s:.100} and {auto_pad!s:.100}")
-    begins, ends, padding = pads[:axes], pads[axes:], given.get("output_padding") or [0] * axes
+    begins, ends, padding = pads[:axes], pads[axes:], node_attributes.get("output_padding") or [0] * axes
     effective = list(map(effective_kernel, kernel, dilations))
     same = AUTO_PADS[auto_pad] if auto_pad.startswith("SAME") else ""
-    wanted = given.get("output_shape") or [i * s for i, s in zip(x, strides, strict=True)]
-    if kind == "ConvTranspose" and (same or given.get("output_shape")):
-        totals = [transposed_extent(*each) for each in zip(x, effective, strides, wanted, padding, strict=True)]
+    wanted = node_attributes.get("output_shape") or [i * s for i, s in zip(x, strides, strict=True)]
+    if kind == "ConvTranspose" and (same or node_attributes.get("output_shape")):
+        totals = [
+            transposed_extent(*axis_values) for axis_values in zip(x, effective, strides, wanted, padding, strict=True)
+        ]
         if min(totals) < (0 if same == "same_upper" else -1):
             sentence = "an output longer than the kernel's reach needs pads below 0, whose side ONNX leaves open"
             raise place.refuse(f"{sentence}; output_shape {wanted} has {totals} in all")
@@ -249,7 +258,7 @@ def _attributes(kind: str, x: Shape, kernel: Shape, given: Mapping[str, Any], pl
         "dilations": list(dilations),
         "pads_begin": [begin for begin, _ in split],
         "pads_end": [end for _, end in split],
-        "groups": given.get("group", 1),
+        "groups": node_attributes.get("group", 1),
         "data_format": "NCX",
         "weights_format": KINDS[kind],
     }

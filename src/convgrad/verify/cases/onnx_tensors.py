@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,20 @@ from convgrad.formats import Format, of_program
 from convgrad.graph.limits import Limits
 from convgrad.words import printable
 
+if TYPE_CHECKING:
+    from onnx import ModelProto, TensorProto, TypeProto
+
 FORMATS = of_program("onnx")
+
+
+class Message(Protocol):
+    """A message of protocol buffers."""
+
+    def ParseFromString(self, serialized: bytes, /) -> object:
+        """Replace the contents of the message by those of its serialized form."""
+
+
+M = TypeVar("M", bound=Message)
 
 
 class UnknownError(Exception):
@@ -32,7 +45,7 @@ class OnnxTensor:
     name: str
     shape: tuple[int, ...]
     format: Format
-    message: Any
+    message: TensorProto | None
     file: Path
 
     @property
@@ -44,6 +57,7 @@ class OnnxTensor:
         """Return the array, or raise FileError if its elements contradict its dims."""
         from onnx import numpy_helper  # noqa: PLC0415 - an extra
 
+        assert self.message is not None, "only sources with elements are read"
         try:
             return np.asarray(numpy_helper.to_array(self.message)).view(self.format.dtype).reshape(self.shape)
         except Exception as error:  # the onnx package and NumPy raise exceptions of different classes
@@ -61,7 +75,7 @@ def package() -> ModuleType:
     return module
 
 
-def parsed(message: Any, file: Path, limits: Limits) -> Any:
+def parsed(message: M, file: Path, limits: Limits) -> M:
     """Return ``message`` after it is parsed from a file of at most ``limits.file_bytes`` bytes."""
     data = read_bytes(file, limits.file_bytes + 1)
     if len(data) > limits.file_bytes:
@@ -83,19 +97,19 @@ def of_file(name: str, file: Path, limits: Limits) -> OnnxTensor:
     return of_tensor(name, parsed(package().TensorProto(), file, limits), file)
 
 
-def of_tensor(name: str, tensor: Any, file: Path) -> OnnxTensor:
+def of_tensor(name: str, tensor: TensorProto, file: Path) -> OnnxTensor:
     """Return the source of a tensor, or raise FileError if its data are external."""
     if tensor.data_location == tensor.EXTERNAL:
         raise FileError(f"{file}: {printable(name)} must lie in the file itself; its data are external")
     return _source(name, tensor.dims, tensor.data_type, tensor, file)
 
 
-def of_dims(name: str, tensor: Any, file: Path) -> OnnxTensor:
+def of_dims(name: str, tensor: TensorProto, file: Path) -> OnnxTensor:
     """Return the source of a tensor without its elements, which may be external."""
     return _source(name, tensor.dims, tensor.data_type, None, file)
 
 
-def of_type(name: str, described: Any, file: Path) -> OnnxTensor:
+def of_type(name: str, described: TypeProto.Tensor, file: Path) -> OnnxTensor:
     """Return the source of an array that has only a type, or raise UnknownError if an extent is unknown."""
     dims = _dims(described)
     if not described.HasField("shape") or None in dims:
@@ -104,23 +118,23 @@ def of_type(name: str, described: Any, file: Path) -> OnnxTensor:
     return _source(name, [d for d in dims if d is not None], described.elem_type, None, file)
 
 
-def _dims(described: Any) -> list[int | None]:
+def _dims(described: TypeProto.Tensor) -> list[int | None]:
     return [d.dim_value if d.HasField("dim_value") else None for d in described.shape.dim]
 
 
 class Tensors:
     """The tensors of a model by name. ``first_set`` is a folder of arrays that fit the model, or None."""
 
-    def __init__(self, model: Any, file: Path, first_set: Path | None, limits: Limits) -> None:
+    def __init__(self, model: ModelProto, file: Path, first_set: Path | None, limits: Limits) -> None:
         self._model, self._file, self._first_set, self._limits = model, file, first_set, limits
         graph = model.graph
         self._inside = {text(tensor.name): tensor for tensor in graph.initializer}
         self._inputs = [value for value in graph.input if text(value.name) not in self._inside]
         self._numbers = {text(value.name): number for number, value in enumerate(self._inputs)}
         self._outputs = {text(value.name): number for number, value in enumerate(graph.output)}
-        self._made = {text(name) for node in graph.node for name in node.output}
+        self._computed = {text(name) for node in graph.node for name in node.output}
         self._described = {text(value.name): value.type.tensor_type for value in (*graph.value_info, *graph.output)}
-        self._inferred: dict[str, Any] | None = None
+        self._inferred: dict[str, TypeProto.Tensor] | None = None
 
     def has_array(self, name: str) -> bool:
         """Return whether a set of arrays gives a tensor's array, because no node computes the tensor."""
@@ -136,7 +150,7 @@ class Tensors:
             if folder:
                 return of_file(name, folder / f"input_{number}.pb", self._limits)
             return of_type(name, self._inputs[number].type.tensor_type, self._file)
-        if name not in self._made:
+        if name not in self._computed:
             sentence = "must be an input of the graph, a tensor of the model or the result of a node; it is none"
             raise FileError(f"{self._file}: {printable(name)} {sentence}")
         described = self._described.get(name)
@@ -151,7 +165,7 @@ class Tensors:
         file = folder / f"output_{self._outputs[name]}.pb" if folder and name in self._outputs else None
         return file if file and file.is_file() else None
 
-    def _take_dims(self, model: Any, folder: Path) -> None:
+    def _take_dims(self, model: ModelProto, folder: Path) -> None:
         """Set the extents of a model's inputs to those of the arrays of a set."""
         for value in model.graph.input:
             file = folder / f"input_{self._numbers.get(text(value.name))}.pb"
@@ -159,7 +173,7 @@ class Tensors:
             for dim, extent in zip(value.type.tensor_type.shape.dim, dims, strict=False):
                 dim.dim_value = extent
 
-    def _inferred_types(self) -> dict[str, object]:
+    def _inferred_types(self) -> dict[str, TypeProto.Tensor]:
         """Return the types that ONNX's shape inference finds, for the shapes of the first set of arrays if any."""
         if self._inferred is None:
             self._inferred = {}
@@ -177,7 +191,7 @@ class Tensors:
         return self._inferred
 
 
-def _source(name: str, dims: Sequence[int], data_type: int, message: object, file: Path) -> OnnxTensor:
+def _source(name: str, dims: Sequence[int], data_type: int, message: TensorProto | None, file: Path) -> OnnxTensor:
     types = package().TensorProto.DataType
     kind = types.Name(data_type) if data_type in types.values() else f"of type {data_type}"
     if kind not in FORMATS:

@@ -103,15 +103,15 @@ def lines_of(text: str, place: Place) -> Iterator[TextLine]:
 
 
 def _words(physical: str, place: Place) -> list[Word]:
-    found: list[Word] = []
+    words: list[Word] = []
     at = 0
     for text in physical.split():
         at = physical.index(text, at)
         if text.startswith(COMMENT) and not _MLIR_ATTRIBUTE.match(text):
             break
-        found.append(Word(text, replace(place, column=at + 1)))
+        words.append(Word(text, replace(place, column=at + 1)))
         at += len(text)
-    return found
+    return words
 
 
 def text_of(path: Path, limits: Limits) -> str:

@@ -32,12 +32,12 @@ def result(directory: Path, case: Case, limits: Limits = DEFAULT_LIMITS) -> Arra
     """Return the result of a case, in the type and shape of its file, or raise FileError."""
     tensors = sidecar.tensors_of(case)
     name = list(tensors)[-1]
-    found = _found(directory, case, [name], tensors, limits)
-    if name not in found:
+    arrays = _arrays(directory, case, [name], tensors, limits)
+    if name not in arrays:
         alone, together = (", ".join(endings) for endings in (ALONE, TOGETHER))
         looked = f"{case.name}.{name} ({alone}), and for {name} in a file of the case ({together})"
         raise FileError(f"{directory}: no result is there; looked for {looked}")
-    return found[name]
+    return arrays[name]
 
 
 def operands(directory: Path, case: Case, limits: Limits = DEFAULT_LIMITS) -> tuple[Array, ...] | None:
@@ -47,13 +47,13 @@ def operands(directory: Path, case: Case, limits: Limits = DEFAULT_LIMITS) -> tu
     """
     tensors = sidecar.tensors_of(case)
     names = list(tensors)[:-1]
-    found = _found(directory, case, names, tensors, limits)
-    missing = [name for name in names if name not in found]
-    if not found:
+    arrays = _arrays(directory, case, names, tensors, limits)
+    missing = [name for name in names if name not in arrays]
+    if not arrays:
         return None
     if missing:
         raise FileError(f"{directory}: all operands of {case.name} must be there, or none; {missing[0]} is missing")
-    return tuple(found[name] for name in names)
+    return tuple(arrays[name] for name in names)
 
 
 def export(
@@ -72,9 +72,9 @@ def export(
     if kind not in KINDS:
         raise FileError(f"{directory}: arrays are written as {', '.join(KINDS)}; got {kind}")
     tensors = sidecar.tensors_of(case)
-    given = [*operands] + ([] if result is None else [result])
+    values = [*operands] + ([] if result is None else [result])
     names = list(tensors)[: len(tensors) - (result is None)]
-    arrays = dict(zip(names, given, strict=True))
+    arrays = dict(zip(names, values, strict=True))
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -111,7 +111,7 @@ def _write(paths: Sequence[Path], arrays: Mapping[str, Array], kind: str, force:
         files.write(str(path), array, force)
 
 
-def _found(
+def _arrays(
     directory: Path, case: Case, names: Sequence[str], tensors: Mapping[str, Described], limits: Limits
 ) -> dict[str, Array]:
     """Return the arrays with these names that have files. Raise FileError if an array is in two files."""
@@ -130,13 +130,13 @@ def _found(
     if any(path.suffix == RAW for paths in places.values() for path in paths):
         about = directory / f"{case.name}.json"
         tensors = sidecar.read(about, tensors, limits) if about.exists() else tensors
-    left = limits.memory_bytes
-    found = {}
+    remaining_bytes = limits.memory_bytes
+    arrays = {}
     for name, paths in places.items():
         if paths:
-            found[name] = _read(paths[0], case, name, tensors[name], left)
-            left -= found[name].nbytes
-    return found
+            arrays[name] = _read(paths[0], case, name, tensors[name], remaining_bytes)
+            remaining_bytes -= arrays[name].nbytes
+    return arrays
 
 
 def _read(path: Path, case: Case, name: str, described: Described, memory_bytes: int) -> Array:

@@ -29,8 +29,8 @@ def tensors_of(case: Case) -> dict[str, Described]:
     """Return the formats and shapes of a case's arrays by name: operands in the operator's order, then the result."""
     op, problem = case.posed()
     ports = zip(op.operands, case.shapes, strict=False)
-    found = {port.name: Described(case.operand_format, tuple(shape)) for port, shape in ports if not port.is_shape}
-    return found | {op.output.name: Described(case.output_format, problem.output_shape)}
+    tensors = {port.name: Described(case.operand_format, tuple(shape)) for port, shape in ports if not port.is_shape}
+    return tensors | {op.output.name: Described(case.output_format, problem.output_shape)}
 
 
 def text_of(case: Case) -> str:

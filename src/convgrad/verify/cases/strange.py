@@ -57,10 +57,10 @@ def strange(problem: Problem, shapes: Sequence[tuple[int, ...]], words: Mapping[
 
     ``words`` maps a row of VALUES to a tensor of the underlying convolution, whose middle element gets that value.
     """
-    made = list(fill(problem, shapes, "integers", seed))
+    operands = list(fill(problem, shapes, "integers", seed))
     for name, value in VALUES.items():
         if name in words:
-            array = made[list(map(str, problem.operands)).index(words[name])]
+            array = operands[list(map(str, problem.operands)).index(words[name])]
             array.flat[array.size // 2] = value
     view = VIEWS.get(words.get("view", ""))
-    return Arrays(tuple(map(view, made)) if view else tuple(made))
+    return Arrays(tuple(map(view, operands)) if view else tuple(operands))

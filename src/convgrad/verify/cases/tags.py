@@ -45,8 +45,8 @@ def weights_format(tag: str, axes: int, groups: int, transposed: bool = False) -
     if transposed:
         of_groups = {(0, 2, 1, *grouped): "IOX", (*grouped, 1, 0, 2): "XOI"}
         single = {(1, 0, *spatial): "IOX", (*spatial, 0, 1): "XOI"}
-    found = of_groups.get(_order(tag, "goi", axes))
-    return found or (single.get(_order(tag, "oi", axes)) if groups == 1 else None)
+    with_groups = of_groups.get(_order(tag, "goi", axes))
+    return with_groups or (single.get(_order(tag, "oi", axes)) if groups == 1 else None)
 
 
 def check_tag(tag: str) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.array_types import Array
-from convgrad.formats import Format
-from convgrad.spec.problem import Problem
+from convgrad.verify.declared import DeclaredResult
 from convgrad.verify.diagnose.fit import WHOLE, Fit
 from convgrad.verify.diagnose.marks import marked
 from convgrad.verify.diagnose.mutants import not_tried, recognised
@@ -28,43 +25,36 @@ class Diagnosis:
     """The places where a result is wrong, in words, and the defects recognised."""
 
     where: str = ""
-    found: tuple[Defect, ...] = ()
+    defects: tuple[Defect, ...] = ()
 
 
 def diagnose(
-    got: Array,
-    beyond: NDArray[np.bool_],
-    reference: Reference,
-    problem: Problem,
-    operands: Sequence[Array],
-    old: Array | None = None,
-    accumulator: Format | None = None,
-    scattered: bool = False,
+    result: DeclaredResult, beyond: NDArray[np.bool_], reference: Reference, scattered: bool = False
 ) -> Diagnosis:
-    """Return the diagnosis of a canonical result; ``beyond`` is a mask of its wrong elements.
+    """Return the diagnosis of a result; ``beyond`` is a mask of its wrong elements.
 
-    ``old`` is the result's previous contents. ``accumulator`` is the declared format of its sums. If the groups are the
-    ``scattered`` blocks of a sample, defects of many sums are looked for in one block, which takes less time.
+    If the groups are the ``scattered`` blocks of a sample, defects of many sums are looked for in one block, which
+    takes less time.
     """
+    got, problem = result.got, result.problem
     with np.errstate(all="ignore"):
         near = beside(beyond, np.abs(got.astype(np.float64) - reference.value), problem)
     where = "; ".join(filter(None, (place(beyond, reference.terms, problem), near)))
-    keep = accumulator or problem.operand_format.accumulator
     with np.errstate(all="ignore"):  # wrong results may overflow or contain NaN
-        scene = Scene(got, beyond, reference, problem, operands, old, keep)
+        scene = Scene(got, beyond, reference, problem, result.operands, result.old, result.declared.accumulation)
         one_block = scattered and scene.conv is not None and scene.conv.multiply_adds > WHOLE
-        found, left_out = _found(scene.of_worst_group() if one_block else scene)
-    return Diagnosis(f"{where}; not tried on operands so large: {left_out}" if left_out else where, found)
+        defects, left_out = _recognised(scene.of_worst_group() if one_block else scene)
+    return Diagnosis(f"{where}; not tried on operands so large: {left_out}" if left_out else where, defects)
 
 
-def _found(scene: Scene) -> tuple[tuple[Defect, ...], str]:
+def _recognised(scene: Scene) -> tuple[tuple[Defect, ...], str]:
     """Return the defects recognised; if there are none, also the rows of ``mutants.TABLE`` that were not tried."""
     fits = recognised(scene)
     if not fits:
-        found = tuple(marked(scene)) or tuple(running(scene)) or tuple(mixed(scene))
-        return found, "" if found else ", ".join(not_tried(scene))
+        defects = tuple(marked(scene)) or tuple(running(scene)) or tuple(mixed(scene))
+        return defects, "" if defects else ", ".join(not_tried(scene))
     if fits[0].chosen or fits[0].name == MULTIPLES:  # a fitted constant explains any result whose elements are equal
-        fits = [*(Fit(one.name, one.detail, 0.0, chosen=True) for one in running(scene)), *fits]
+        fits = [*(Fit(defect.name, defect.detail, 0.0, chosen=True) for defect in running(scene)), *fits]
     first, *others = fits
     others = [other for other in others if other.name != first.name and (first.chosen or not other.chosen)]
     also = dict.fromkeys(other.name for other in others)

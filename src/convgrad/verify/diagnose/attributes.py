@@ -43,15 +43,15 @@ def misread(scene: Scene) -> Iterator[DefectEffect]:
     if scene.conv is None:
         return
     axes = scene.conv.axes
-    seen = {axes}
+    tried = {axes}
     for name, change in MISREAD.items():
         every = tuple(change(axis) for axis in axes)
         changes = [("", every)]
         changes += [(f"on axis {at}", (*axes[:at], every[at], *axes[at + 1 :])) for at in range(len(axes))]
         for where, other in changes:
-            if other in seen or any(axis.stride < 1 or axis.dilation < 1 for axis in other):
+            if other in tried or any(axis.stride < 1 or axis.dilation < 1 for axis in other):
                 continue
-            seen.add(other)
+            tried.add(other)
             odd = name == "pads exchanged" and all(abs(a.pad_begin - a.pad_end) <= 1 for a in axes)
             yield DefectEffect(ODD if odd else name, where, with_axes(scene, scene.conv, other))
 
@@ -104,7 +104,7 @@ def input_padded(scene: Scene) -> Iterator[DefectEffect]:
         axes = tuple(replace(a, pad_begin=(a.pad_begin if cropped else 0) - a.pad_begin * a.stride) for a in conv.axes)
         if axes != conv.axes:
             yield DefectEffect("input padded", f"with zeros, {words}", with_axes(scene, conv, axes))
-    if "dst" not in scene.given:
+    if "dst" not in scene.tensors:
         return
     own = [(a.pad_begin, a.pad_end) for a in conv.axes]
     reach = [((a.effective_kernel - 1) // a.stride, (a.effective_kernel - 1) // a.stride) for a in conv.axes]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.array_types import Array
 from convgrad.spec.layouts import axis_order
+from convgrad.spec.operators import Tensor
 from convgrad.verify.diagnose.fit import DefectEffect
 from convgrad.verify.diagnose.make import Change, edited, picked
 from convgrad.verify.diagnose.sums import Instead, Scene
@@ -46,13 +46,13 @@ def _orders(scene: Scene, tensor: str) -> Iterator[tuple[tuple[str, str], NDArra
     conv = scene.conv
     assert conv is not None
     channels = conv.src_channels if tensor == "src" else conv.dst_channels
-    each = channels // conv.groups
-    blocks = np.arange(channels).reshape(conv.groups, each)
+    per_group = channels // conv.groups
+    blocks = np.arange(channels).reshape(conv.groups, per_group)
     for words, (name, change) in BLOCKS.items():
         yield (name, words), blocks[change(np.arange(conv.groups))].ravel()
-    if each > 1:
+    if per_group > 1:
         yield ("groups interleaved", "channel c taken as one of group c mod g"), blocks.T.ravel()
-        dealt = np.arange(channels).reshape(each, conv.groups).T.ravel()
+        dealt = np.arange(channels).reshape(per_group, conv.groups).T.ravel()
         yield ("groups interleaved", "groups taken as every g-th channel"), dealt
 
 
@@ -64,7 +64,7 @@ def layouts(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations in which an operand is read, or the result written, with its axes in another memory order."""
     tensors = [(t, layout) for t, layout in zip(scene.problem.operands, scene.problem.layouts, strict=False)]
     for tensor, layout in [(scene.problem.output, scene.problem.layouts[-1]), *tensors]:
-        rank = scene.got.ndim if tensor == scene.problem.output else scene.given[tensor].ndim
+        rank = scene.got.ndim if tensor == scene.problem.output else scene.tensors[tensor].ndim
         if tensor == "bias" or not 2 <= rank <= RANK:
             continue
         for order in permutations(range(rank)):
@@ -143,20 +143,20 @@ def operands_swapped(scene: Scene) -> Iterator[DefectEffect]:
     conv = scene.conv
     if conv is None:
         return
-    given, problem = scene.given, scene.problem
+    tensors, problem = scene.tensors, scene.problem
     if problem.solves_for == "weights" and conv.src_shape == conv.dst_shape:
         yield DefectEffect(
-            "operands exchanged", "", edited(scene, {"src": lambda _: given["dst"], "dst": lambda _: given["src"]})
+            "operands exchanged", "", edited(scene, {"src": lambda _: tensors["dst"], "dst": lambda _: tensors["src"]})
         )
     if problem.solves_for in ("dst", "src") and conv.src_shape == conv.dst_shape:
-        other = {"dst": "src", "src": "dst"}[problem.solves_for]
+        other: Tensor = "src" if problem.solves_for == "dst" else "dst"
         operands = tuple(problem.solves_for if t == other else t for t in problem.operands)
         turned = _replaced(scene, other, operands)
         name = "forward instead of the gradient" if other == "dst" else "data gradient instead of the forward"
         yield DefectEffect(name, "", turned)
 
 
-def _replaced(scene: Scene, solves_for: Any, operands: tuple[Any, ...]) -> Instead:
+def _replaced(scene: Scene, solves_for: Tensor, operands: tuple[Tensor, ...]) -> Instead:
     problem = replace(scene.problem, solves_for=solves_for, operands=operands)
     return Instead(problem, tuple(scene.operands), scene.got.shape, scene.old if problem.accumulate else None)
 

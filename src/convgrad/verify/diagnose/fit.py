@@ -63,48 +63,53 @@ def fits(scene: Scene, explanations: Iterable[DefectEffect]) -> list[Fit]:
     distance matters because a result of long sums is inside the wide bounds of most explanations.
     """
     waiting: list[tuple[float, int, DefectEffect]] = []
-    for at, one in enumerate(explanations):
-        answer = one.sums.at(scene.few[:FIRST])
-        if _inside(scene, one, scene.few[:FIRST], answer)[0].all():
-            waiting.append((_distance(scene, one, answer), at, one))
-    found: dict[tuple[bool, int], Fit] = {}
+    for at, explanation in enumerate(explanations):
+        answer = explanation.sums.at(scene.few[:FIRST])
+        if _inside(scene, explanation, scene.few[:FIRST], answer)[0].all():
+            waiting.append((_distance(scene, explanation, answer), at, explanation))
+    fits_by_order: dict[tuple[bool, int], Fit] = {}
     nearest = np.inf
-    for minimum, at, one in sorted(waiting, key=lambda row: row[:2]):
+    for minimum, at, explanation in sorted(waiting, key=lambda row: row[:2]):
         if minimum > _near(nearest):
             break
-        fit = _fit(scene, one)
+        fit = _fit(scene, explanation)
         if fit is not None:
-            found[bool(one.chosen), at], nearest = fit, min(nearest, fit.distance)
-    return [fit for _, fit in sorted(found.items()) if fit.distance <= _near(nearest)]
+            fits_by_order[bool(explanation.chosen), at], nearest = fit, min(nearest, fit.distance)
+    return [fit for _, fit in sorted(fits_by_order.items()) if fit.distance <= _near(nearest)]
 
 
 def _near(nearest: float) -> float:
     return 2 * nearest + 1
 
 
-def _fit(scene: Scene, one: DefectEffect) -> Fit | None:
+def _fit(scene: Scene, explanation: DefectEffect) -> Fit | None:
     """Return the fit of an explanation, or None if it does not fit.
 
     An explanation fits if all elements are inside its bound, and the wrong elements give enough bits of evidence. The
     bound of long sums is wide, so an explanation must also leave at most a quarter of the errors.
     """
     for count, share in CLOSER.items():
-        answer = one.sums.at(scene.few[:count])
-        inside, _ = _inside(scene, one, scene.few[:count], answer)
-        if not inside.all() or not _explains(scene, one, scene.few[:count], answer, share):
+        answer = explanation.sums.at(scene.few[:count])
+        inside, _ = _inside(scene, explanation, scene.few[:count], answer)
+        if not inside.all() or not _explains(scene, explanation, scene.few[:count], answer, share):
             return None
-    distance = _distance(scene, one, answer)
-    whole = one.sums.work <= WHOLE
+    distance = _distance(scene, explanation, answer)
+    whole = explanation.sums.work <= WHOLE
     where = np.arange(scene.actual.size) if whole else scene.many
-    answer = one.sums.whole() if whole else one.sums.at(where)
-    inside, bits = _inside(scene, one, where, answer)
-    if not inside.all() or bits < ENOUGH + one.chosen or not _explains(scene, one, where, answer):
+    answer = explanation.sums.whole() if whole else explanation.sums.at(where)
+    inside, bits = _inside(scene, explanation, where, answer)
+    if not inside.all() or bits < ENOUGH + explanation.chosen or not _explains(scene, explanation, where, answer):
         return None
     checked = "" if whole else f"checked at {where.size} elements"
-    return Fit(one.name, ", ".join(part for part in (one.detail, checked) if part), distance, bool(one.chosen))
+    return Fit(
+        explanation.name,
+        ", ".join(part for part in (explanation.detail, checked) if part),
+        distance,
+        bool(explanation.chosen),
+    )
 
 
-def _explains(scene: Scene, one: DefectEffect, where: Where, answer: Answer, share: float = LEFT) -> bool:
+def _explains(scene: Scene, explanation: DefectEffect, where: Where, answer: Answer, share: float = LEFT) -> bool:
     """Return whether an explanation leaves at most this share of the distance between the result and the right one."""
     got, exact = scene.actual[where], scene.exact.value.ravel()[where]
     noise = np.maximum(
@@ -114,13 +119,16 @@ def _explains(scene: Scene, one: DefectEffect, where: Where, answer: Answer, sha
     was, left = (
         np.nan_to_num(np.minimum(np.abs(got - claimed) / noise, FAR), nan=FAR)
         * ~((got == claimed) | (np.isnan(got) & np.isnan(claimed)))
-        for claimed in (round_to(exact, scene.problem.output_format), _rounded_by(scene, one, answer.value.ravel()))
+        for claimed in (
+            round_to(exact, scene.problem.output_format),
+            _rounded_by(scene, explanation, answer.value.ravel()),
+        )
     )
     return float(left @ left) <= float(was @ was) * share**2
 
 
-def _rounded_by(scene: Scene, one: DefectEffect, value: F64Array) -> F64Array:
-    return one.rounding(value) if one.rounding else round_to(value, scene.problem.output_format)
+def _rounded_by(scene: Scene, explanation: DefectEffect, value: F64Array) -> F64Array:
+    return explanation.rounding(value) if explanation.rounding else round_to(value, scene.problem.output_format)
 
 
 def _noise(scene: Scene, value: F64Array, magnitude: F64Array) -> F64Array:
@@ -129,7 +137,7 @@ def _noise(scene: Scene, value: F64Array, magnitude: F64Array) -> F64Array:
     return noise
 
 
-def _inside(scene: Scene, one: DefectEffect, where: Where, answer: Answer) -> tuple[NDArray[np.bool_], float]:
+def _inside(scene: Scene, explanation: DefectEffect, where: Where, answer: Answer) -> tuple[NDArray[np.bool_], float]:
     """Return a mask of the elements inside an explanation's bound, and the bits of evidence for the explanation.
 
     The evidence is the larger of two counts. First, a wrong element gives log2(1 + error / width of the bound) bits. A
@@ -140,13 +148,13 @@ def _inside(scene: Scene, one: DefectEffect, where: Where, answer: Answer) -> tu
     """
     answer = Answer(answer.value.ravel(), answer.magnitude.ravel(), answer.terms.ravel(), answer.integral)
     fmt, got, exact = scene.problem.output_format, scene.actual[where], scene.exact.value.ravel()[where]
-    rounding = one.rounding or (lambda values: round_to(values, fmt))
+    rounding = explanation.rounding or (lambda values: round_to(values, fmt))
     bound = sum_bound(answer, scene.accumulator, answer.terms + last_additions(scene.problem))
     free = np.isinf(bound)
     low, high = rounding(answer.value - bound), rounding(answer.value + bound)
     between = (low <= got) & (got <= high) & (rounding(got) == got)
     inside = free | between | (np.isnan(got) & np.isnan(answer.value))
-    wide = (high - low) * one.grain + np.abs(answer.value) * fmt.unit + fmt.tiny
+    wide = (high - low) * explanation.grain + np.abs(answer.value) * fmt.unit + fmt.tiny
     wide = np.maximum(wide, float(scene.reference.integral))  # integers may be equal by chance
     bits = np.log2(1 + np.abs(got - exact) / wide)
     bits = np.minimum(np.nan_to_num(bits, nan=MAXIMUM, posinf=MAXIMUM), MAXIMUM)
@@ -167,15 +175,17 @@ def surprise(k: int, m: int) -> float:
     return float(m * (1 - entropy))
 
 
-def _distance(scene: Scene, one: DefectEffect, answer: Answer) -> float:
+def _distance(scene: Scene, explanation: DefectEffect, answer: Answer) -> float:
     """Return the root mean square of error over noise at some wrong elements, or a lower bound of this distance.
 
     ``answer`` has the sums of the first elements of ``scene.few``; the errors of the other elements count as 0.
     """
     count = min(FEW, scene.wrong.size)
-    seen = min(count, answer.value.size)
-    value, magnitude = answer.value.ravel()[:seen], answer.magnitude.ravel()[:seen]
-    share = (scene.actual[scene.few[:seen]] - _rounded_by(scene, one, value)) / _noise(scene, value, magnitude)
+    computed = min(count, answer.value.size)
+    value, magnitude = answer.value.ravel()[:computed], answer.magnitude.ravel()[:computed]
+    share = (scene.actual[scene.few[:computed]] - _rounded_by(scene, explanation, value)) / _noise(
+        scene, value, magnitude
+    )
     share = share[np.isfinite(share)]
-    known = share.size if seen == count else count
+    known = share.size if computed == count else count
     return float(np.sqrt(np.sum(share**2) / known)) if share.size else 0.0

@@ -24,7 +24,7 @@ def edited(scene: Scene, changes: Mapping[str, Change]) -> Instead:
     """Return the sums of the problem with changed operands; ``changes`` has a function per changed tensor."""
 
     def operands() -> tuple[Array, ...]:
-        return tuple(changes[t](array) if t in changes else array for t, array in scene.given.items())
+        return tuple(changes[t](array) if t in changes else array for t, array in scene.tensors.items())
 
     return Instead(scene.problem, operands, scene.got.shape, _old(scene))
 
@@ -37,21 +37,21 @@ def with_axes(scene: Scene, conv: Conv, axes: tuple[Axis, ...]) -> DefectSums:
 
 def padded(scene: Scene, conv: Conv, mode: str) -> DefectSums:
     """Return the sums of the problem whose padding has the values of ``numpy.pad`` in this mode."""
-    wide, src = _filled(conv, scene.given["src"], mode)
-    given = {**scene.given, "src": src}
-    return Instead(replace(scene.problem, geometry=wide), tuple(given.values()), scene.got.shape, _old(scene))
+    wide, src = _filled(conv, scene.tensors["src"], mode)
+    tensors = {**scene.tensors, "src": src}
+    return Instead(replace(scene.problem, geometry=wide), tuple(tensors.values()), scene.got.shape, _old(scene))
 
 
 def padded_dst(scene: Scene, conv: Conv, widths: Sequence[tuple[int, int]], mode: str) -> DefectSums:
     """Return the sums of a problem whose dst is padded by ``numpy.pad``; the result keeps its place."""
-    dst: Array = np.pad(scene.given["dst"], [(0, 0), (0, 0), *widths], mode=mode)  # type: ignore[call-overload]
+    dst: Array = np.pad(scene.tensors["dst"], [(0, 0), (0, 0), *widths], mode=mode)  # type: ignore[call-overload]
     axes = tuple(
         replace(a, dst=a.dst + begin + end, pad_begin=a.pad_begin + begin * a.stride)
         for a, (begin, end) in zip(conv.axes, widths, strict=True)
     )
-    given = {**scene.given, "dst": dst}
+    tensors = {**scene.tensors, "dst": dst}
     return Instead(
-        replace(scene.problem, geometry=replace(conv, axes=axes)), tuple(given.values()), scene.got.shape, _old(scene)
+        replace(scene.problem, geometry=replace(conv, axes=axes)), tuple(tensors.values()), scene.got.shape, _old(scene)
     )
 
 
@@ -77,7 +77,7 @@ def between(scene: Scene) -> DefectSums | None:
     conv = scene.conv
     if conv is None or scene.problem.solves_for != "src":
         return None
-    dst, weights = scene.given["dst"], scene.given["weights"]
+    dst, weights = scene.tensors["dst"], scene.tensors["weights"]
     axes, places = [], []
     for axis in conv.axes:
         before = axis.effective_kernel - 1 - axis.pad_begin
@@ -96,7 +96,7 @@ def between(scene: Scene) -> DefectSums | None:
         geometry=Conv(conv.batch, conv.groups, conv.dst_channels, conv.src_channels, tuple(axes)),
         operands=("src", "weights", *(t for t in scene.problem.operands if t == "bias")),
     )
-    bias = (scene.given["bias"],) if "bias" in scene.given else ()
+    bias = (scene.tensors["bias"],) if "bias" in scene.tensors else ()
     return Instead(problem, (spread, turned, *bias), scene.got.shape, _old(scene))
 
 

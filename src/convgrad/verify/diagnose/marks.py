@@ -66,4 +66,4 @@ MARKS: tuple[Callable[[Scene], Iterator[Defect]], ...] = (no_terms, left_alone, 
 
 def marked(scene: Scene) -> list[Defect]:
     """Return the defects of the first function of ``MARKS`` that recognises one."""
-    return next((found for mark in MARKS if (found := list(mark(scene)))), [])
+    return next((defects for mark in MARKS if (defects := list(mark(scene)))), [])

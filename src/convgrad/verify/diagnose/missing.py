@@ -28,9 +28,9 @@ def unread(scene: Scene) -> Iterator[DefectEffect]:
     if scene.conv is None:
         return
     for tensor in ("src", "dst"):
-        if tensor not in scene.given:
+        if tensor not in scene.tensors:
             continue
-        for axis, extent in enumerate(scene.given[tensor].shape[2:], 2):
+        for axis, extent in enumerate(scene.tensors[tensor].shape[2:], 2):
             name = f"{_spatial(axis - 2, len(scene.conv.axes))} missing"
             of = f"of axis {axis - 2} of {scene.said(tensor)} not read"
             if extent > 1:
@@ -50,11 +50,11 @@ def _tails(extent: int) -> Iterator[tuple[int, str]]:
 
     Remainders that are empty, only the last index, or the whole axis are skipped.
     """
-    seen = {extent, extent - 1, 0}
+    skipped = {extent, extent - 1, 0}
     for vector in VECTORS:
         first = extent // vector * vector
-        if first not in seen:
-            seen.add(first)
+        if first not in skipped:
+            skipped.add(first)
             yield first, f"{extent} is no multiple of {vector}"
 
 
@@ -69,7 +69,7 @@ def unsummed(scene: Scene) -> Iterator[DefectEffect]:
     """
     conv = scene.conv
     if scene.problem.solves_for in ("weights", "bias"):
-        tensor, extent, name, of = "dst", scene.given["dst"].shape[0], "image", 1
+        tensor, extent, name, of = "dst", scene.tensors["dst"].shape[0], "image", 1
     elif conv is not None and scene.problem.solves_for == "dst":
         tensor, extent, name, of = "src", conv.src_channels // conv.groups, "channel", conv.groups
     elif conv is not None:
@@ -99,7 +99,7 @@ def unsummed_positions(scene: Scene) -> Iterator[DefectEffect]:
     """
     if scene.problem.solves_for not in ("weights", "bias"):
         return
-    extents = scene.given["dst"].shape[2:]
+    extents = scene.tensors["dst"].shape[2:]
     if len(extents) < 2:
         return
     count = prod(extents)
@@ -135,12 +135,12 @@ def unwritten(scene: Scene) -> Iterator[DefectEffect]:
     axes = range(scene.got.ndim)
     for axis, words in enumerate(axis_words(scene.problem)):
         extent = scene.got.shape[axis]
-        met = np.flatnonzero(scene.beyond.any(tuple(a for a in axes if a != axis)))
-        first, last = int(met[0]), int(met[-1])
+        indices = np.flatnonzero(scene.beyond.any(tuple(a for a in axes if a != axis)))
+        first, last = int(indices[0]), int(indices[-1])
         if last - first + 1 < extent:
-            kind = "channel" if "channel" in words.one else words.one
+            kind = "channel" if "channel" in words.singular else words.singular
             name = _unwritten(first, last, extent, extent // words.groups, kind)
-            run = f"{words.one} {first}" if first == last else f"{words.many} {first}..{last}"
+            run = f"{words.singular} {first}" if first == last else f"{words.plural} {first}..{last}"
             yield _zero(scene, name, f"{run}{words.after} of {extent} left 0", along(axis, slice(first, last + 1)))
 
 

@@ -33,7 +33,9 @@ def scaled(scene: Scene) -> Iterator[DefectEffect]:
             named.append((float(count), SCALED, f"times the {count} {what}"))
     yield from (_times(scene, factor, name, detail) for factor, name, detail in named)
     factor = _factor(scene)
-    if factor is not None and not any(abs(factor - one) <= 1e-3 * abs(one) for one, *_ in named):
+    if factor is not None and not any(
+        abs(factor - named_factor) <= 1e-3 * abs(named_factor) for named_factor, *_ in named
+    ):
         yield _times(scene, factor, SCALED, f"times {factor:.6g}", MAXIMUM)
 
 
@@ -69,9 +71,9 @@ def added(scene: Scene) -> Iterator[DefectEffect]:
     Bias or old contents are omitted, added twice, subtracted, or added without request.
     """
     bias = None
-    if "bias" in scene.given:
+    if "bias" in scene.tensors:
         shape = (1, -1, *[1] * (scene.got.ndim - 2))
-        bias = np.broadcast_to(scene.given["bias"].astype(np.float64).reshape(shape), scene.got.shape)
+        bias = np.broadcast_to(scene.tensors["bias"].astype(np.float64).reshape(shape), scene.got.shape)
     asked = scene.problem.accumulate
     for extra, times, name, detail in (
         (bias, -1, "bias missing", ""),
@@ -106,12 +108,14 @@ def _constant(scene: Scene) -> float | None:
     """
     difference = (scene.actual - scene.exact.value.ravel())[scene.wrong]
     weights = 1 / (scene.exact.magnitude.ravel()[scene.wrong] + scene.problem.output_format.tiny)
-    found = float(np.sum(difference * weights) / np.sum(weights))
+    constant = float(np.sum(difference * weights) / np.sum(weights))
     size = float(np.mean(np.abs(scene.actual[scene.wrong])))
-    if not np.isfinite(found) or found == 0:
+    if not np.isfinite(constant) or constant == 0:
         return None
-    short = (float(f"{found:.{digits}g}") for digits in (1, 2, 3, 4))
-    return next((one for one in short if abs(one - found) <= _sharp(scene) * max(size, abs(found))), found)
+    short = (float(f"{constant:.{digits}g}") for digits in (1, 2, 3, 4))
+    return next(
+        (rounded for rounded in short if abs(rounded - constant) <= _sharp(scene) * max(size, abs(constant))), constant
+    )
 
 
 # These roundings are monotone, so possible results are between the rounded ends of a bound.
@@ -192,5 +196,5 @@ def swallowed(scene: Scene) -> Iterator[DefectEffect]:
 
 
 def _converted(scene: Scene, name: str, convert: Convert, detail: str = "") -> DefectEffect:
-    changes = {t: lambda array: convert(np.asarray(array, np.float64)) for t in scene.given if t != "bias"}
+    changes = {t: lambda array: convert(np.asarray(array, np.float64)) for t in scene.tensors if t != "bias"}
     return DefectEffect(name, detail, edited(scene, changes))

@@ -27,13 +27,13 @@ def overwritten(scene: Scene) -> Iterator[DefectEffect]:
     """
     conv, output = scene.conv, scene.problem.solves_for
     if output in ("weights", "bias"):
-        tensor, first = "dst", scene.given["dst"].shape[0]
+        tensor, first = "dst", scene.tensors["dst"].shape[0]
     elif conv is not None and output in ("dst", "src"):
         tensor = "weights"
         first = (conv.src_channels if output == "dst" else conv.dst_channels) // conv.groups
     else:
         return
-    extents = (first, *scene.given[tensor].shape[2:])
+    extents = (first, *scene.tensors[tensor].shape[2:])
     if not 2 <= len(extents) <= LOOPS:
         return
     long = [axis for axis, extent in enumerate(extents) if extent > 1]
@@ -61,12 +61,12 @@ def _kept(array: Array, places: Sequence[int]) -> Array:
 
 def _last(axes: Sequence[int], long: Sequence[int], rank: int, tensor: str) -> str:
     """Return the last term in words: a row of each image, a tap of the last channel."""
-    each, whole, spatial = ("image", "position", _POSITIONS) if tensor == "dst" else ("channel", "tap", _TAPS)
+    outer, whole, spatial = ("image", "position", _POSITIONS) if tensor == "dst" else ("channel", "tap", _TAPS)
     if list(axes) == [0]:
-        return each
+        return outer
     at = [axis for axis in axes if axis > 0]
     every = len(at) == sum(axis > 0 for axis in long)
     name = whole if every else " and ".join(spatial[rank][axis - 1] for axis in at)
     if 0 not in long:
         return name
-    return f"{name} of the last {each}" if 0 in axes else f"{name} of each {each}"
+    return f"{name} of the last {outer}" if 0 in axes else f"{name} of each {outer}"

@@ -33,21 +33,21 @@ class Partly:
 
     def at(self, where: Where) -> Answer:
         """Return flat sums of the elements at these flat indices."""
-        there = self.mask[where]
-        return self._with(self.of.at(where[there]), where, there)
+        is_changed = self.mask[where]
+        return self._with(self.of.at(where[is_changed]), where, is_changed)
 
     def whole(self) -> Answer:
         """Return the sums of all elements."""
         return self._with(self.of.whole(), np.arange(self.mask.size), self.mask)
 
-    def _with(self, other: Answer, where: Where, there: NDArray[np.bool_]) -> Answer:
-        """Return the exact sums, with those of ``other`` there; ``other`` has all sums or only these."""
-        one = self.exact
-        value, magnitude, terms = one.value.ravel()[where], one.magnitude.ravel()[where], one.terms.ravel()[where]
-        some = there if other.value.size == where.size else np.ones(other.value.size, np.bool_)
-        value[there], magnitude[there] = other.value.ravel()[some], other.magnitude.ravel()[some]
-        terms[there] = other.terms.ravel()[some]
-        return Answer(value, magnitude, terms, one.integral and other.integral)
+    def _with(self, other: Answer, where: Where, is_changed: NDArray[np.bool_]) -> Answer:
+        """Return the exact sums, with those of ``other`` where ``is_changed``; ``other`` has all sums or only these."""
+        exact = self.exact
+        value, magnitude, terms = exact.value.ravel()[where], exact.magnitude.ravel()[where], exact.terms.ravel()[where]
+        some = is_changed if other.value.size == where.size else np.ones(other.value.size, np.bool_)
+        value[is_changed], magnitude[is_changed] = other.value.ravel()[some], other.magnitude.ravel()[some]
+        terms[is_changed] = other.terms.ravel()[some]
+        return Answer(value, magnitude, terms, exact.integral and other.integral)
 
 
 def partly(scene: Scene) -> Iterator[DefectEffect]:
@@ -59,23 +59,23 @@ def partly(scene: Scene) -> Iterator[DefectEffect]:
     chosen, places, names = 0.0, [], set[str]()
     mask = np.ones(scene.got.shape, np.bool_)
     for axis, words in enumerate(axis_words(scene.problem)):
-        if words.one != "image" and "channel" not in words.one:
+        if words.singular != "image" and "channel" not in words.singular:
             continue
         extent = scene.got.shape[axis]
         some = scene.beyond.any(tuple(a for a in range(scene.got.ndim) if a != axis))
-        met = np.flatnonzero(some)
-        if met.size == extent:
+        indices = np.flatnonzero(some)
+        if indices.size == extent:
             continue
-        is_range = met[-1] - met[0] + 1 == met.size
+        is_range = indices[-1] - indices[0] + 1 == indices.size
         chosen += min(2 * np.log2(extent), extent) if is_range else float(extent)
-        places.append(indices_in_words(met, extent, words))
-        names.add("images" if words.one == "image" else "channels")
+        places.append(indices_in_words(indices, extent, words))
+        names.add("images" if words.singular == "image" else "channels")
         mask &= some.reshape([-1 if a == axis else 1 for a in range(scene.got.ndim)])
     if not places:
         return
     some_of, where = " and ".join(sorted(names)), " and ".join(places)
     for rows in ROWS:
-        for one in rows(scene):
-            sums = Partly(scene.exact, one.sums, mask.ravel())
-            name, detail = f"{one.name} in some {some_of}", f"{one.detail}, in {where}"
-            yield DefectEffect(name, detail, sums, chosen=one.chosen + chosen)
+        for effect in rows(scene):
+            sums = Partly(scene.exact, effect.sums, mask.ravel())
+            name, detail = f"{effect.name} in some {some_of}", f"{effect.detail}, in {where}"
+            yield DefectEffect(name, detail, sums, chosen=effect.chosen + chosen)

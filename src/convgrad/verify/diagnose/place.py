@@ -22,21 +22,21 @@ LISTED = 4
 class AxisWords:
     """The name of an axis of a canonical result, and its number of groups."""
 
-    one: str
+    singular: str
     after: str = ""  # text after the index
     groups: int = 1
 
     @property
-    def many(self) -> str:
+    def plural(self) -> str:
         """The plural of the name."""
-        return f"{self.one}s"
+        return f"{self.singular}s"
 
 
 def axis_words(problem: Problem) -> tuple[AxisWords, ...]:
     """Return the names of the canonical axes of a problem's result.
 
     >>> from convgrad.notation import problem
-    >>> [w.one + w.after for w in axis_words(problem("BWD_W f32 NXC mb1ic2ih4oc2oh4kh3ph1"))]
+    >>> [w.singular + w.after for w in axis_words(problem("BWD_W f32 NXC mb1ic2ih4oc2oh4kh3ph1"))]
     ['output channel', 'input channel', 'tap on axis 0', 'tap on axis 1']
     """
     geometry = problem.geometry
@@ -73,19 +73,19 @@ def place(beyond: Mask, terms: NDArray[np.int64], problem: Problem) -> str:
     - a share of the elements is wrong, without a pattern.
 
     >>> from convgrad.notation import problem
-    >>> one = problem("BWD_W f32 NXC mb1ic2ih4oc2oh4kh3ph1")
+    >>> small = problem("BWD_W f32 NXC mb1ic2ih4oc2oh4kh3ph1")
     >>> mask = np.zeros((2, 2, 3, 3), bool)
     >>> mask[:, :, 2] = True
-    >>> place(mask, np.ones(mask.shape, int), one)
+    >>> place(mask, np.ones(mask.shape, int), small)
     'exactly all elements of tap 2 on axis 0 (the last of 3): 12 of 36'
     """
     count = int(np.count_nonzero(beyond))
     if count in (0, beyond.size):
         return "every element is wrong" if count else ""
-    met, names = _met(beyond), axis_words(problem)
-    parts = [indices_in_words(m, n, w) for m, n, w in zip(met, beyond.shape, names, strict=True) if m.size < n]
+    indices, names = _indices_with(beyond), axis_words(problem)
+    parts = [indices_in_words(m, n, w) for m, n, w in zip(indices, beyond.shape, names, strict=True) if m.size < n]
     of = f"{count} of {beyond.size}"
-    if parts and count == prod(m.size for m in met):
+    if parts and count == prod(m.size for m in indices):
         return f"exactly all elements of {', '.join(parts)}: {of}"
     for some, words in _kinds(terms):
         if np.array_equal(beyond, some):
@@ -108,7 +108,7 @@ def beside(beyond: Mask, error: NDArray[np.float64], problem: Problem) -> str:
     names = axis_words(problem)
     bounded = [
         m if m.size < n and "indices" not in indices_in_words(m, n, w) else np.arange(n)
-        for m, n, w in zip(_met(beyond), beyond.shape, names, strict=True)
+        for m, n, w in zip(_indices_with(beyond), beyond.shape, names, strict=True)
     ]
     there = np.zeros(beyond.shape, np.bool_)
     there[np.ix_(*bounded)] = True
@@ -120,7 +120,7 @@ def beside(beyond: Mask, error: NDArray[np.float64], problem: Problem) -> str:
     return f"of the {np.count_nonzero(there)} elements there {off} err more than any elsewhere"
 
 
-def _met(beyond: Mask) -> list[NDArray[np.intp]]:
+def _indices_with(beyond: Mask) -> list[NDArray[np.intp]]:
     """Return for each axis the indices at which a mask has a true element."""
     axes = range(beyond.ndim)
     return [np.flatnonzero(beyond.any(tuple(a for a in axes if a != axis))) for axis in axes]
@@ -133,35 +133,35 @@ def _kinds(terms: NDArray[np.int64]) -> list[tuple[Mask, str]]:
     return [(terms == 0, "without terms"), (terms < maximum, "with fewer terms than others, next to padding")]
 
 
-def indices_in_words(met: NDArray[np.intp], extent: int, words: AxisWords) -> str:
+def indices_in_words(indices: NDArray[np.intp], extent: int, words: AxisWords) -> str:
     """Return indices along an axis in words: groups, one index, a range, an even step, a short list, or a count."""
-    groups = _groups(met, extent, words.groups)
+    groups = _groups(indices, extent, words.groups)
     if groups:
         return groups
-    first, last, n = int(met[0]), int(met[-1]), met.size
+    first, last, n = int(indices[0]), int(indices[-1]), indices.size
     if n == 1:
         at = "the last" if first == extent - 1 and extent > 1 else "the first" if first == 0 else "one"
-        return f"{words.one} {first}{words.after} ({at} of {extent})"
-    steps = np.unique(np.diff(met))
+        return f"{words.singular} {first}{words.after} ({at} of {extent})"
+    steps = np.unique(np.diff(indices))
     if steps.size == 1 and steps[0] == 1:
         at = "the last" if last == extent - 1 else "the first" if first == 0 else ""
-        return f"{words.many} {first}..{last}{words.after} ({f'{at} {n}' if at else n} of {extent})"
+        return f"{words.plural} {first}..{last}{words.after} ({f'{at} {n}' if at else n} of {extent})"
     if steps.size == 1 and n > 2:
         step = int(steps[0])
         whole = first < step and last + step >= extent
         ends = "" if whole else f" up to {last}"
-        return f"every {_ordinal(step)} {words.one}{words.after} from {first}{ends}"
+        return f"every {_ordinal(step)} {words.singular}{words.after} from {first}{ends}"
     if n <= LISTED:
-        return f"{words.many} {', '.join(map(str, met))}{words.after}"
-    return f"{n} of {extent} indices of {words.one}{words.after}"
+        return f"{words.plural} {', '.join(map(str, indices))}{words.after}"
+    return f"{n} of {extent} indices of {words.singular}{words.after}"
 
 
-def _groups(met: NDArray[np.intp], extent: int, groups: int) -> str:
+def _groups(indices: NDArray[np.intp], extent: int, groups: int) -> str:
     if groups == 1:
         return ""
-    each = extent // groups
-    hit = np.unique(met // each)
-    if met.size != hit.size * each or hit.size > LISTED:
+    group_size = extent // groups
+    hit = np.unique(indices // group_size)
+    if indices.size != hit.size * group_size or hit.size > LISTED:
         return ""
     return f"group{'s' * (hit.size > 1)} {_and(hit.tolist())} of {groups}"
 

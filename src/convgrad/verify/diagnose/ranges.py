@@ -85,21 +85,21 @@ def loops(scene: Scene) -> list[SumLoop]:
     spatial = spatial_words(rank) if gradient else ("tap",) * rank
     names = ("image" if gradient else "channel", *spatial)
     after = ("", *(f" on axis {at}" if rank > 1 and not gradient else "" for at in range(rank)))
-    found = [SumLoop(at, n, names[at], after[at]) for at, n in enumerate(extents) if n > 1]
+    sum_loops = [SumLoop(at, n, names[at], after[at]) for at, n in enumerate(extents) if n > 1]
     positions = prod(extents[1:])
     if gradient and max(extents[1:], default=1) < positions:
-        found.append(SumLoop(ALL, positions, "position", " of each image"))
-    return found
+        sum_loops.append(SumLoop(ALL, positions, "position", " of each image"))
+    return sum_loops
 
 
 def ranges(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations in which a range of a loop is summed twice or not at all, and one of overlapping tiles."""
-    found = loops(scene)
-    parts = _parts(scene, found)
+    sum_loops = loops(scene)
+    parts = _parts(scene, sum_loops)
     if parts is None:
         return
     errors = (scene.actual - scene.exact.value.ravel())[_used(scene)]
-    for loop in found:
+    for loop in sum_loops:
         if loop.extent > LONGEST:
             continue
         own = parts.sum(1).reshape(len(parts), -1)
@@ -124,13 +124,13 @@ def _used(scene: Scene) -> Where:
     return spread(where, USED)
 
 
-def _parts(scene: Scene, found: list[SumLoop]) -> F64Array | None:
+def _parts(scene: Scene, sum_loops: list[SumLoop]) -> F64Array | None:
     """Return the products of a few wrong elements: an axis of elements, then an axis per loop of the operator."""
     problem, where = scene.problem, _used(scene)
-    extents = {loop.axis: loop.extent for loop in found if loop.axis != ALL}
-    rank = scene.got.ndim - 2 if problem.solves_for != "bias" else scene.given["dst"].ndim - 2
+    extents = {loop.axis: loop.extent for loop in sum_loops if loop.axis != ALL}
+    rank = scene.got.ndim - 2 if problem.solves_for != "bias" else scene.tensors["dst"].ndim - 2
     shape = tuple(extents.get(axis, 1) for axis in range(rank + 1))
-    if not found or not where.size or prod(shape) * where.size > LARGE:
+    if not sum_loops or not where.size or prod(shape) * where.size > LARGE:
         return None
     parts = np.zeros((where.size, *shape))
     for row, index in enumerate(zip(*np.unravel_index(where, scene.got.shape), strict=True)):
@@ -138,8 +138,8 @@ def _parts(scene: Scene, found: list[SumLoop]) -> F64Array | None:
         if scene.conv is None:
             parts[row] = products.reshape(shape)
             continue
-        met = [MEETINGS[problem.solves_for](a, int(i))[1] for a, i in zip(scene.conv.axes, index[2:], strict=True)]
-        parts[row][np.ix_(np.arange(shape[0]), *met)] = products
+        indices = [MEETINGS[problem.solves_for](a, int(i))[1] for a, i in zip(scene.conv.axes, index[2:], strict=True)]
+        parts[row][np.ix_(np.arange(shape[0]), *indices)] = products
     return parts
 
 
@@ -162,11 +162,11 @@ def _plural(loop: SumLoop) -> str:
 
 def _words(loop: SumLoop, first: int, last: int, sign: int) -> tuple[str, str]:
     """Return the name and the detail of a range that is counted twice (sign 1) or not at all (sign -1)."""
-    one = last - first == 1
-    place = f"{loop.word} {first}" if one else f"{loop.word}s {first}..{last - 1}"
+    is_single = last - first == 1
+    place = f"{loop.word} {first}" if is_single else f"{loop.word}s {first}..{last - 1}"
     of = f"{place} of {loop.extent}{loop.after}"
     if sign < 0:
-        return f"{loop.word}{'s' * (not one)} missing", f"{of} not summed"
+        return f"{loop.word}{'s' * (not is_single)} missing", f"{of} not summed"
     tile = loop.extent - first
     clamped = 1 < tile < loop.extent and last % tile == 0 and loop.extent - last < tile
     return f"{_plural(loop)} counted twice", f"{of}{f': the last tile of {tile} begins at {first}' if clamped else ''}"
@@ -174,47 +174,55 @@ def _words(loop: SumLoop, first: int, last: int, sign: int) -> tuple[str, str]:
 
 def _of_range(scene: Scene, loop: SumLoop, some: slice) -> Instead:
     """Return the sums of the terms in a range of a loop, as a smaller problem; bias and old contents are left out."""
-    problem, given = scene.problem, {t: array for t, array in scene.given.items() if t != "bias"}
+    problem, tensors = scene.problem, {t: array for t, array in scene.tensors.items() if t != "bias"}
     geometry: Any = problem.geometry
     count, step, first = len(range(loop.extent)[some]), some.step or 1, some.start
     axis, output = loop.axis, problem.solves_for
     if axis == ALL:
         kept = np.zeros(loop.extent, np.bool_)
         kept[some] = True
-        given = {
-            **given,
-            "dst": np.where(kept.reshape(given["dst"].shape[2:]), given["dst"], given["dst"].dtype.type(0)),
+        tensors = {
+            **tensors,
+            "dst": np.where(kept.reshape(tensors["dst"].shape[2:]), tensors["dst"], tensors["dst"].dtype.type(0)),
         }
     elif axis == 0 and output in ("weights", "bias"):
-        given, geometry = {t: array[some] for t, array in given.items()}, replace(geometry, batch=count)
+        tensors, geometry = {t: array[some] for t, array in tensors.items()}, replace(geometry, batch=count)
     elif isinstance(geometry, Channels):
         extents = tuple(count if at == axis - 1 else n for at, n in enumerate(geometry.extents))
-        given, geometry = {"dst": given["dst"][_along(axis + 1, some)]}, replace(geometry, extents=extents)
+        tensors, geometry = {"dst": tensors["dst"][_along(axis + 1, some)]}, replace(geometry, extents=extents)
     elif axis == 0:
-        each = np.arange(loop.extent)[some]
+        channels = np.arange(loop.extent)[some]
         groups = geometry.groups
-        all_groups = (np.arange(groups)[:, None] * loop.extent + each).ravel()
+        all_groups = (np.arange(groups)[:, None] * loop.extent + channels).ravel()
         if output == "dst":
-            given = {"src": given["src"][:, all_groups], "weights": given["weights"][:, each]}
+            tensors = {"src": tensors["src"][:, all_groups], "weights": tensors["weights"][:, channels]}
             geometry = replace(geometry, src_channels=groups * count)
         else:
-            given = {"dst": given["dst"][:, all_groups], "weights": given["weights"][all_groups]}
+            tensors = {"dst": tensors["dst"][:, all_groups], "weights": tensors["weights"][all_groups]}
             geometry = replace(geometry, dst_channels=groups * count)
     else:
-        one = geometry.axes[axis - 1]
+        axis_geometry = geometry.axes[axis - 1]
         if output == "weights":
-            other = replace(one, dst=count, stride=one.stride * step, pad_begin=one.pad_begin - first * one.stride)
+            other = replace(
+                axis_geometry,
+                dst=count,
+                stride=axis_geometry.stride * step,
+                pad_begin=axis_geometry.pad_begin - first * axis_geometry.stride,
+            )
             tensor = "dst"
         else:
             other = replace(
-                one, kernel=count, dilation=one.dilation * step, pad_begin=one.pad_begin - first * one.dilation
+                axis_geometry,
+                kernel=count,
+                dilation=axis_geometry.dilation * step,
+                pad_begin=axis_geometry.pad_begin - first * axis_geometry.dilation,
             )
             tensor = "weights"
         axes = tuple(other if at == axis - 1 else a for at, a in enumerate(geometry.axes))
-        given, geometry = {**given, tensor: given[tensor][_along(axis + 1, some)]}, replace(geometry, axes=axes)
+        tensors, geometry = {**tensors, tensor: tensors[tensor][_along(axis + 1, some)]}, replace(geometry, axes=axes)
     names = tuple(t for t in problem.operands if t != "bias")
     smaller = replace(problem, geometry=geometry, operands=names, accumulate=False)
-    return Instead(smaller, tuple(given[t] for t in names), scene.got.shape)
+    return Instead(smaller, tuple(tensors[t] for t in names), scene.got.shape)
 
 
 def _along(axis: int, some: slice) -> tuple[slice, ...]:
@@ -226,15 +234,15 @@ def written_twice(scene: Scene) -> Iterator[DefectEffect]:
     old = 0.0 if scene.old is None or not scene.problem.accumulate else scene.old.astype(np.float64)
     before = np.broadcast_to(old, scene.got.shape)
     for axis, words in enumerate(axis_words(scene.problem)):
-        met = np.flatnonzero(scene.beyond.any(tuple(a for a in range(scene.got.ndim) if a != axis)))
-        first, last, extent = int(met[0]), int(met[-1]) + 1, scene.got.shape[axis]
+        indices = np.flatnonzero(scene.beyond.any(tuple(a for a in range(scene.got.ndim) if a != axis)))
+        first, last, extent = int(indices[0]), int(indices[-1]) + 1, scene.got.shape[axis]
         if last - first == extent:
             continue
         mask = np.zeros(extent, np.bool_)
         mask[first:last] = True
         shape = [-1 if a == axis else 1 for a in range(scene.got.ndim)]
         twice = np.broadcast_to(mask.reshape(shape), scene.got.shape)
-        loop = SumLoop(axis, extent, "channel" if "channel" in words.one else words.one, words.after)
+        loop = SumLoop(axis, extent, "channel" if "channel" in words.singular else words.singular, words.after)
         name, detail = _words(loop, first, last, 1)
         sums = _doubled(scene, twice, before)
         yield DefectEffect(name, f"in the result, {detail}", sums, chosen=2 * np.log2(extent))

@@ -33,25 +33,25 @@ def mixed(scene: Scene) -> Iterator[Defect]:
     all cases.
     """
     where = _sampled(scene)
-    if scene.conv is None or scene.problem.accumulate or "bias" in scene.given or not where.size:
+    if scene.conv is None or scene.problem.accumulate or "bias" in scene.tensors or not where.size:
         return
     at = [tuple(int(i) for i in index) for index in zip(*np.unravel_index(where, scene.got.shape), strict=True)]
     x, y = rows_of(scene.problem, scene.operands, at)
     out, got = scene.problem.output_format, scene.actual[where]
     right = round_to(scene.exact.value.ravel()[where], out)
-    found: list[tuple[float, Defect]] = []
+    defects: list[tuple[float, Defect]] = []
     for fmt in (BF16, F16):
         if fmt.significand_bits >= scene.accumulator.significand_bits:
             continue
         for words, total in _replays(x * y, scene.problem.solves_for == "weights", fmt):
             replayed = round_to(total, out)
             speaks = np.isfinite(replayed) & ((replayed != right) | (got != right))
-            many, same = int(speaks.sum()), int((speaks & (replayed == got)).sum())
-            if same >= AGREED * many and surprise(same, many) >= ENOUGH:
-                bits = f"the same bits at {same} of {many} elements"
-                found.append((same / many, Defect(PARTIALS.format(fmt), f"{words}, {bits}")))
-    best = max((share for share, _ in found), default=0.0)
-    yield from [one for share, one in found if share >= best - AS_GOOD][:1]
+            speaking, same = int(speaks.sum()), int((speaks & (replayed == got)).sum())
+            if same >= AGREED * speaking and surprise(same, speaking) >= ENOUGH:
+                bits = f"the same bits at {same} of {speaking} elements"
+                defects.append((same / speaking, Defect(PARTIALS.format(fmt), f"{words}, {bits}")))
+    best = max((share for share, _ in defects), default=0.0)
+    yield from [defect for share, defect in defects if share >= best - AS_GOOD][:1]
 
 
 def _sampled(scene: Scene) -> NDArray[np.intp]:

@@ -74,15 +74,15 @@ def running_sums(
         products = x * y
     outer, inner = ("images", "positions") if problem.solves_for in ("weights", "bias") else ("channels", "taps")
     orders = {f"{outer}, then {inner}": products, f"{inner}, then {outer}": np.moveaxis(products, 1, -1)}
-    flat = np.concatenate([each.reshape(len(at), -1) for each in orders.values()])
+    flat = np.concatenate([ordered.reshape(len(at), -1) for ordered in orders.values()])
     rows = np.concatenate([flat, round_to(flat, fmt)])
     added = np.array([sum(terms_of(problem, operands, index, old).added) for index in at])
     starts = np.tile(round_to(added, fmt), len(rows) // len(at))
     sums = [_running(rows, starts, fmt)]
     if added.any():
         sums.append(round_to(_running(rows, np.zeros(len(rows)), fmt) + starts, fmt))
-    for found in sums:
-        yield from zip([*orders, *orders], found.reshape(-1, len(at)), strict=True)
+    for totals in sums:
+        yield from zip([*orders, *orders], totals.reshape(-1, len(at)), strict=True)
 
 
 def _running(rows: F64Array, starts: F64Array, fmt: Format) -> F64Array:

@@ -42,7 +42,7 @@ class Scene:
     accumulator: Format
 
     @cached_property
-    def given(self) -> dict[str, Array]:
+    def tensors(self) -> dict[str, Array]:
         """The operands by the name of their tensor."""
         return dict(zip(self.problem.operands, self.operands, strict=True))
 
@@ -59,7 +59,7 @@ class Scene:
             self.beyond[dst],
             self.reference.at(dst),
             replace(self.problem, geometry=geometry),
-            [np.ascontiguousarray(array[:, reads[tensor]]) for tensor, array in self.given.items()],
+            [np.ascontiguousarray(array[:, reads[tensor]]) for tensor, array in self.tensors.items()],
             None if self.old is None else self.old[dst],
             self.accumulator,
         )
@@ -81,8 +81,8 @@ class Scene:
     @cached_property
     def exact(self) -> Answer:
         """The exact sums of the right result."""
-        one = self.reference
-        return Answer(one.value, one.magnitude, one.terms, one.integral)
+        reference = self.reference
+        return Answer(reference.value, reference.magnitude, reference.terms, reference.integral)
 
     @cached_property
     def wrong(self) -> Where:
@@ -144,7 +144,7 @@ class Instead:
 
         Along the axes ``last`` of ``terms_of``, only the last term counts.
         """
-        operands, rows, integral = self._made(), np.zeros((3, where.size)), True
+        operands, rows, integral = self._arrays(), np.zeros((3, where.size)), True
         for at, index in enumerate(zip(*np.unravel_index(where, self.shape), strict=True)):
             terms = terms_of(self.problem, operands, tuple(int(i) for i in index), self.old)
             counted = terms.products[tuple(slice(-1 if axis in last else None, None) for axis in range(terms.x.ndim))]
@@ -156,9 +156,9 @@ class Instead:
 
     def whole(self) -> Answer:
         """Return the sums of all elements."""
-        return exact_result.evaluate(self.problem, self._made(), self.old)
+        return exact_result.evaluate(self.problem, self._arrays(), self.old)
 
-    def _made(self) -> tuple[Array, ...]:
+    def _arrays(self) -> tuple[Array, ...]:
         return self.operands() if callable(self.operands) else self.operands
 
 
@@ -204,9 +204,9 @@ class Picked:
         return self._of(self._places)
 
     def _of(self, places: Where) -> Answer:
-        there, one = places >= 0, self.exact
-        value, magnitude = (np.where(there, array.ravel()[places], 0.0) for array in (one.value, one.magnitude))
-        return Answer(value, magnitude, np.where(there, one.terms.ravel()[places], 0), one.integral)
+        is_picked, exact = places >= 0, self.exact
+        value, magnitude = (np.where(is_picked, array.ravel()[places], 0.0) for array in (exact.value, exact.magnitude))
+        return Answer(value, magnitude, np.where(is_picked, exact.terms.ravel()[places], 0), exact.integral)
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,9 +220,9 @@ class Changed:
 
     def at(self, where: Where) -> Answer:
         """Return flat sums of the elements at these flat indices."""
-        one = self.exact
-        value, magnitude = self.change(one.value.ravel()[where], one.magnitude.ravel()[where], where)
-        return Answer(value, magnitude, one.terms.ravel()[where], self.integral and one.integral)
+        exact = self.exact
+        value, magnitude = self.change(exact.value.ravel()[where], exact.magnitude.ravel()[where], where)
+        return Answer(value, magnitude, exact.terms.ravel()[where], self.integral and exact.integral)
 
     def whole(self) -> Answer:
         """Return the sums of all elements."""

@@ -13,11 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.array_types import Array
 from convgrad.spec.order import last_additions
-from convgrad.spec.problem import Problem
 from convgrad.verify.compare import sum_bound
-from convgrad.verify.declared import SUM, Declared
+from convgrad.verify.declared import SUM, DeclaredResult
 from convgrad.verify.judge.errors import GRAIN, Errors, errors_of, grain
 from convgrad.verify.judge.limits import detection_limits
 from convgrad.verify.judge.naming import named
@@ -38,23 +36,15 @@ class Judgement:
     """
 
     evidence: tuple[Evidence, ...] = ()
-    found: tuple[Defect, ...] = ()
+    defects: tuple[Defect, ...] = ()
     reason: str = ""
     statistics: Mapping[str, float] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
     coarse: int = 0
 
 
-def judge(
-    got: Array,
-    reference: Reference,
-    problem: Problem,
-    operands: Sequence[Array],
-    declared: Declared,
-    old: Array | None = None,
-    origin: Sequence[int] = (),
-) -> Judgement:
-    """Return the judgement on a canonical result, in ``problem.output_format``, that is inside its bound.
+def judge(result: DeclaredResult, reference: Reference, origin: Sequence[int] = ()) -> Judgement:
+    """Return the judgement on a result, in the output format of its problem, that is inside its bound.
 
     Two kinds of results are undecided, with a reason:
 
@@ -67,7 +57,7 @@ def judge(
     larger result.
     """
     with np.errstate(all="ignore"):
-        errors = errors_of(got, reference, problem, operands, declared, old, origin)
+        errors = errors_of(result, reference, origin)
         if errors is None:
             return Judgement()
         grains = grain(errors)
@@ -76,21 +66,21 @@ def judge(
             coarse = (grains > GRAIN) & ~_accurate(errors, reference)
             large, lost = coarse & (np.abs(errors.z) > UNUSUAL), int(np.count_nonzero(coarse))
             if lost > COARSE * np.count_nonzero(errors.judged) or large.any():
-                reason = f"at {lost} of {got.size} elements the sum is so large for {errors.accumulator}"
+                reason = f"at {lost} of {result.got.size} elements the sum is so large for {errors.accumulator}"
                 reason = f"{reason} that additions lose whole terms"
             if large.any():
                 reason = f"{reason}, and at {np.count_nonzero(large)} of them the error is unusually large"
             if not fine.any():
                 return Judgement(reason=reason, coarse=lost)
             errors = errors.only(fine)
-        if declared.algorithm != SUM:
-            return _other(errors, declared.algorithm, reason)
+        if result.declared.algorithm != SUM:
+            return _other(errors, result.declared.algorithm, reason)
         findings = [statistic(errors) for statistic in STATISTICS]
-        evidence = tuple(one for finding in findings for one in finding.evidence)
+        evidence = tuple(evidence for finding in findings for evidence in finding.evidence)
         figures = {name: value for finding in findings for name, value in finding.figures.items()}
         figures["kappa"] = errors.kappa
-        found = named(errors, findings) if evidence else ()
-        return Judgement(evidence, found, reason, figures, detection_limits(errors), lost)
+        defects = named(errors, findings) if evidence else ()
+        return Judgement(evidence, defects, reason, figures, detection_limits(errors), lost)
 
 
 def _accurate(errors: Errors, reference: Reference) -> NDArray[np.bool_]:
@@ -113,9 +103,9 @@ def _other(errors: Errors, algorithm: str, reason: str) -> Judgement:
     """
     findings = [statistic(errors) for statistic in SIZES]
     figures = {name: value for finding in findings for name, value in finding.figures.items()}
-    larger = [one for finding in findings for one in finding.evidence]
+    larger = [alarm for finding in findings for alarm in finding.evidence]
     if larger:
-        one = larger[0]
-        size = f"{one.statistic} is {one.value:.3g}, where sums in any order stay below {one.threshold:.3g}"
+        alarm = larger[0]
+        size = f"{alarm.statistic} is {alarm.value:.3g}, where sums in any order stay below {alarm.threshold:.3g}"
         reason = f"there is no model of the errors of {algorithm}, and {size}"
     return Judgement((), (), reason, figures)

@@ -29,7 +29,7 @@ PRODUCTS, ADDITIONS = (0.4, 1.25), (0.2, 0.6)
 
 def common_change(errors: Errors) -> tuple[Defect, ...]:
     """Return the change that all results have in common as a defect, with alternatives; () if there is none."""
-    fits = [one for one in (_factor(errors), _constant(errors)) if _clean(errors.against(one.values))]
+    fits = [change for change in (_factor(errors), _constant(errors)) if _clean(errors.against(change.values))]
     truncated = _additions_truncated(errors)
     if not fits:
         return (Defect(ADDITIONS_TRUNCATED, "all errors are towards 0"),) if truncated else ()
@@ -79,8 +79,8 @@ def _fitted(errors: Errors, pattern: F64Array) -> float:
 
 def _clean(errors: Errors) -> bool:
     """Return whether no statistic of size or bias raises an alarm for these errors."""
-    seen = any(statistic(errors).evidence for statistic in (root_mean_square, largest, sizes, leanings))
-    return not seen and leaning(errors) <= UPRIGHT
+    has_alarm = any(statistic(errors).evidence for statistic in (root_mean_square, largest, sizes, leanings))
+    return not has_alarm and leaning(errors) <= UPRIGHT
 
 
 def _additions_truncated(errors: Errors) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from convgrad.formats import Format
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.order import last_additions
 from convgrad.spec.problem import Problem
-from convgrad.verify.declared import Declared
+from convgrad.verify.declared import DeclaredResult
 from convgrad.verify.judge.alone import alone
 from convgrad.verify.judge.conspire import conspiracies
 from convgrad.verify.judge.lost import Curve, curve
@@ -140,21 +141,22 @@ def rms_term(squares: F64Array, terms: F64Array) -> F64Array:
     return size
 
 
-def errors_of(
-    got: Array,
-    reference: Reference,
-    problem: Problem,
-    operands: Sequence[Array],
-    declared: Declared,
-    old: Array | None,
-    origin: Sequence[int] = (),
-) -> Errors | None:
-    """Return the errors of a canonical result; None if all elements are exact, not finite, or sums of zeros.
+class Moments(NamedTuple):
+    """The exact sum of each element, the sum of its squared products, and the number of its nonzero products."""
+
+    value: F64Array
+    squares: F64Array
+    terms: F64Array
+
+
+def errors_of(result: DeclaredResult, reference: Reference, origin: Sequence[int] = ()) -> Errors | None:
+    """Return the errors of a result; None if all elements are exact, not finite, or sums of zeros.
 
     Squares of large f64 terms may overflow: elements with such terms are not judged.
     """
-    accumulator = declared.accumulation
-    actual = got.astype(np.float64)
+    problem, operands, old = result.problem, result.operands, result.old
+    accumulator = result.declared.accumulation
+    actual = result.got.astype(np.float64)
     exact = reference.integral & (reference.magnitude <= 2.0**accumulator.significand_bits)
     finite = np.isfinite(actual) & np.isfinite(reference.value) & np.isfinite(reference.squares)
     judged = finite & (reference.magnitude > 0) & ~exact
@@ -168,7 +170,7 @@ def errors_of(
     kappas = _kappas(products)
     kappa = max(1.0, float(kappas.mean() + 2 * kappas.std() / np.sqrt(kappas.size)))
     added = _added(problem, operands, old, value)
-    first = _variance(value, squares, terms, kappa, declared, problem, added)
+    first = _variance(result, Moments(value, squares, terms), kappa, added)
     grid = np.sqrt(12 * first / terms)
     with np.errstate(divide="ignore", invalid="ignore"):
         grids = (grid * terms / reference.magnitude)[judged]
@@ -197,7 +199,7 @@ def errors_of(
         kappas=kappas,
         kappa=kappa,
         curve=losses,
-        origin=tuple(origin) or (0,) * got.ndim,
+        origin=tuple(origin) or (0,) * actual.ndim,
     )
 
 
@@ -213,20 +215,13 @@ def grain(errors: Errors) -> F64Array:
     return np.where(errors.judged, share, 0.0)
 
 
-def _variance(
-    value: F64Array,
-    squares: F64Array,
-    terms: F64Array,
-    kappa: float,
-    declared: Declared,
-    problem: Problem,
-    added: F64Array | float,
-) -> F64Array:
+def _variance(result: DeclaredResult, moments: Moments, kappa: float, added: F64Array | float) -> F64Array:
     """Return the variance V of the model; if no order is declared, bias and old contents may be added first."""
+    (value, squares, terms), declared = moments, result.declared
     a, b = tree(declared, terms)
     total = np.maximum(np.abs(value), np.abs(value - added))
     energy = kappa * partial_sums(a, b, total, np.maximum(squares - np.square(value) / terms, 0)) + squares
-    last = last_additions(problem)
+    last = last_additions(result.problem)
     if last:
         any_order = declared.height is None and not declared.blocks
         energy = energy + last * np.square(value) + (terms * np.square(added) if any_order else 0.0)

@@ -23,8 +23,6 @@ The last term, Q, is for the roundings of the products.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from convgrad.array_types import F64Array
@@ -36,7 +34,7 @@ from convgrad.verify.declared import Declared
 ROUNDING = 0.2
 
 
-def tree(declared: Declared, terms: F64Array) -> tuple[Any, Any]:
+def tree(declared: Declared, terms: F64Array) -> tuple[F64Array, F64Array]:
     """Return the coefficients a and b of the variance for the declared order; they are at most those of one chain.
 
     ``terms`` has the number of terms of each element.
@@ -64,7 +62,7 @@ def _blocks(sizes: F64Array) -> tuple[float, float]:
     return float(a), float(shares - squares + (shares_added * (1 - shares_added)).sum()) + 1.0
 
 
-def partial_sums(a: Any, b: Any, total: F64Array, spread: F64Array) -> F64Array:
+def partial_sums(a: F64Array, b: F64Array, total: F64Array, spread: F64Array) -> F64Array:
     """Return the expected sum of squares of all partial sums of exchangeable terms; ``spread`` is Q - S^2/n."""
     energy: F64Array = a * np.square(total) + b * spread
     return energy

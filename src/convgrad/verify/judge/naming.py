@@ -23,7 +23,7 @@ LEANINGS = tuple(f"{name} of the errors" for name in ("bias", "slope", "mean"))
 def named(errors: Errors, findings: Sequence[Finding]) -> tuple[Defect, ...]:
     """Return the defect that the alarms show: in operands, the result, single elements, a group, or partial sums."""
     named = tuple(defect for finding in findings for defect in finding.named)
-    rms = any(one.statistic.startswith("R,") for finding in findings for one in finding.evidence)
+    rms = any(evidence.statistic.startswith("R,") for finding in findings for evidence in finding.evidence)
     partials = rounded_partials(errors) if rms else None
     if named and partials and named[0].name.startswith(ACCUMULATED.format("")):
         return _of_either(named[0], partials, far_above(errors))
@@ -31,7 +31,7 @@ def named(errors: Errors, findings: Sequence[Finding]) -> tuple[Defect, ...]:
         return named[:1]
     if last_truncated(errors):
         return (Defect(LAST_TRUNCATED, "towards 0 where rounding to nearest is away from 0"),)
-    leaning = any(one.statistic in LEANINGS for finding in findings for one in finding.evidence)
+    leaning = any(evidence.statistic in LEANINGS for finding in findings for evidence in finding.evidence)
     if leaning and (common := common_change(errors)):
         return common
     return (partials,) if partials and (not leaning or partials.detail == RUNNING) else ()

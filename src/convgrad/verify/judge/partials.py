@@ -52,12 +52,12 @@ def rounded_partials(errors: Errors) -> Defect | None:
         scale = MEAN_SQUARE * fmt.unit**2
         if errors.narrow and fmt is BF16:
             terms, many = float(np.median(errors.terms[chosen])), bool(np.count_nonzero(chosen) > MANY)
-            found = None if above else _of_narrow(alpha / scale, beta / scale, terms, many)
+            defect = None if above else _of_narrow(alpha / scale, beta / scale, terms, many)
         else:
             words = _once_of_large(errors, square, of_total, fmt) if above else _words(alpha / scale, beta / scale)
-            found = Defect(PARTIALS.format(fmt), words) if words else None
-        if found:
-            return found
+            defect = Defect(PARTIALS.format(fmt), words) if words else None
+        if defect:
+            return defect
     return None
 
 
@@ -141,7 +141,7 @@ def _as_equal_parts(errors: Errors, square: F64Array, fmt: Format, parts: int) -
     """Return whether errors are as large as the rounding errors of this number of about equal partial sums."""
     chosen = errors.alone
     value, varied = np.abs(errors.value[chosen]) / parts, np.sqrt(errors.spread[chosen] * (1 - 1 / parts) / parts)
-    places = [float(np.square(last_place(value + one * varied, fmt)).mean()) for one in QUANTILES]
+    places = [float(np.square(last_place(value + quantile * varied, fmt)).mean()) for quantile in QUANTILES]
     return abs(12 * float(square.mean()) / (parts * float(np.mean(places))) - 1) < SHARP
 
 

@@ -47,9 +47,9 @@ def shared(problem: Problem, operands: Sequence[Array], products: float, leaning
     other operand. In the second case, both use equal values of both operands, at any indices. Their rounding errors
     then have the same sign only if most terms of the sums have one sign: ``leaning`` is the mean (S / A)^2.
     """
-    factors = [np.ravel(one) for name, one in zip(problem.operands, operands, strict=True) if name != "bias"]
-    sizes = [max(1, int(np.count_nonzero(one))) for one in factors]
-    equal = [_equal(one) for one in factors]
+    factors = [np.ravel(operand) for name, operand in zip(problem.operands, operands, strict=True) if name != "bias"]
+    sizes = [max(1, int(np.count_nonzero(factor))) for factor in factors]
+    equal = [_equal(factor) for factor in factors]
     if len(factors) == 1:
         return 1.0 + products * equal[0] * leaning
     (x, y), (same_x, same_y) = sizes, equal

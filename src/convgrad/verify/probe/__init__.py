@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,7 +126,7 @@ def probe(
     *shapes: Sequence[int],
     operand_type: str | Format = "f32",
     dtype: DType | None = None,
-    **attributes: Any,
+    **attributes: object,
 ) -> Order:
     """Return the order of a function's sums for a call of ``convgrad.run``, found by calling the function.
 
@@ -161,7 +160,7 @@ def probe(
 
 def _revealed(asker: Asker, problem: Problem) -> Order:
     """Return the order that a function's results reveal."""
-    found = Order(problem.operator, problem.operand_format, asker.terms)
+    order = Order(problem.operator, problem.operand_format, asker.terms)
     why = ""
     for bits in RESOLUTIONS:
         if why and 2**bits >= asker.terms:
@@ -176,10 +175,10 @@ def _revealed(asker: Asker, problem: Problem) -> Order:
     else:
         if not asker.steady():
             why = f"the same call has other answers each time; {why}"
-        return replace(found, calls=asker.calls, impossible=why)
+        return replace(order, calls=asker.calls, impossible=why)
     return replace(
-        found,
-        seen=tree.seen.size,
+        order,
+        seen=tree.examined.size,
         height=tree.height + last_additions(problem),
         tree=parts_of(tree),
         calls=asker.calls,
@@ -193,13 +192,13 @@ def _revealed(asker: Asker, problem: Problem) -> Order:
 def _grown(asker: Asker) -> Tree:
     """Return the tree of a sum: the joins of neighbouring terms usually determine it, and random pairs confirm it."""
     pairs = min(CONFIRMED, 4 * asker.columns.size)
-    seen, joins = sample(asker.joins, asker.terms)
-    tree = along(asker.terms, seen, joins)
+    examined, joins = sample(asker.joins, asker.terms)
+    tree = along(asker.terms, examined, joins)
     if tree is not None:
         with suppress(Impossible):
             confirm(asker.joins, tree, pairs)
             return tree
-    tree = grow(asker.joins, asker.terms, seen)
+    tree = grow(asker.joins, asker.terms, examined)
     confirm(asker.joins, tree, pairs)
     return tree
 

@@ -78,8 +78,8 @@ class Asker:
 
     def joins(self, pairs: Int) -> Int:
         """Return the number of leaves under the join (lowest common ancestor) of each pair of terms."""
-        found: Int = self._joins(pairs)
-        return found
+        sizes: Int = self._joins(pairs)
+        return sizes
 
     def random(self, seed: int = 3) -> tuple[F64Array, F64Array]:
         """Return random terms, one row per column, and the function's sums of these terms."""

@@ -79,7 +79,7 @@ def parts_of(tree: Tree) -> Part:
     leaves: list[list[int]] = [[] for _ in tree.sizes]
     for node, above in enumerate(tree.above[1:].tolist(), 1):
         nodes[above].append(node)
-    for term, over in zip(tree.seen.tolist(), tree.over.tolist(), strict=True):
+    for term, over in zip(tree.examined.tolist(), tree.over.tolist(), strict=True):
         leaves[over].append(term)
     chained = [False] * tree.sizes.size
     for node in range(tree.sizes.size - 1, -1, -1):
@@ -146,14 +146,14 @@ def name(part: Part, height: int) -> str:
         return {1: "one chain", -1: "one chain, the last term first"}.get(
             part.step, "one chain, in an order of its own"
         )
-    parts, found = part.parts, chains(part)
+    parts, all_chains = part.parts, chains(part)
     if not binary(part):
         return f"a tree that joins up to {_widest(part)} at once"
     if height == (part.size - 1).bit_length() + 1:
         return "pairwise, of the least height there is"
-    many = len({chain.step for chain in found}) == 1 and found[0].step == len(found)
-    what = f"{len(found)} {'lanes' if many else 'blocks'}"
-    if part.one_by_one and len(parts) == len(found):
+    many = len({chain.step for chain in all_chains}) == 1 and all_chains[0].step == len(all_chains)
+    what = f"{len(all_chains)} {'lanes' if many else 'blocks'}"
+    if part.one_by_one and len(parts) == len(all_chains):
         return f"{what}, joined one after the other"
     return f"{what}, joined by a tree"
 

@@ -70,7 +70,7 @@ class Masks:
         The other columns sum zeros.
         """
         dtype = self.problem.operand_format.dtype
-        made = []
+        laid_out = []
         for tensor, order in zip(self.problem.operands, self.problem.operand_orders, strict=True):
             shape = _shape(self.problem, tensor)
             canonical = np.zeros(shape, dtype)
@@ -81,8 +81,8 @@ class Masks:
             inverse = np.argsort(order)
             operand = arrays.empty(tuple(shape[a] for a in inverse), dtype)
             operand[...] = canonical.transpose(inverse)
-            made.append(operand)
-        return tuple(made)
+            laid_out.append(operand)
+        return tuple(laid_out)
 
 
 def masks_of(problem: Problem) -> Masks:
@@ -142,7 +142,7 @@ def _shape(problem: Problem, tensor: Tensor) -> tuple[int, ...]:
     return canonical_shape(problem.geometry, tensor)
 
 
-def _met(axis: Axis) -> tuple[Int, Int, Int]:
+def _product_indices(axis: Axis) -> tuple[Int, Int, Int]:
     """Return the taps, dst positions and src positions of all products along an axis."""
     k, p = (index.ravel() for index in np.indices((axis.kernel, axis.dst)))
     i = p * axis.stride + k * axis.dilation - axis.pad_begin
@@ -150,15 +150,15 @@ def _met(axis: Axis) -> tuple[Int, Int, Int]:
     return k[exists], p[exists], i[exists]
 
 
-def _middle(met: Int, extent: int) -> int:
+def _middle(indices: Int, extent: int) -> int:
     """Return the most frequent index, or the middle one if several are equally frequent."""
-    count = np.bincount(met, minlength=extent)
+    count = np.bincount(indices, minlength=extent)
     maximum = np.flatnonzero(count == count.max())
     return int(maximum[maximum.size // 2])
 
 
 def _of_weights(conv: Conv) -> list[tuple[Tensor, list[Index]]]:
-    tap = tuple(_middle(_met(a)[0], a.kernel) for a in conv.axes)
+    tap = tuple(_middle(_product_indices(a)[0], a.kernel) for a in conv.axes)
     sources, results = (channels // conv.groups for channels in (conv.src_channels, conv.dst_channels))
     return [
         ("dst", [(o, 0, *tap) for o in range(conv.dst_channels)]),
@@ -167,12 +167,12 @@ def _of_weights(conv: Conv) -> list[tuple[Tensor, list[Index]]]:
 
 
 def _of_dst(conv: Conv) -> list[tuple[Tensor, list[Index]]]:
-    position = tuple(_middle(_met(a)[1], a.dst) for a in conv.axes)
+    position = tuple(_middle(_product_indices(a)[1], a.dst) for a in conv.axes)
     return [("weights", [(0, o, *position) for o in range(conv.dst_channels)])]
 
 
 def _of_src(conv: Conv) -> list[tuple[Tensor, list[Index]]]:
-    position = tuple(_middle(_met(a)[2], a.src) for a in conv.axes)
+    position = tuple(_middle(_product_indices(a)[2], a.src) for a in conv.axes)
     return [("weights", [(0, c, *position) for c in range(conv.src_channels)])]
 
 

@@ -20,7 +20,7 @@ def kept_in(tree: Tree, values: Array, sums: Array, to: Format, first: Format) -
     ``values`` has one row of terms per sum, in float64. ``first`` is tried before the other formats. A tree with unseen
     terms, or with additions of more than two, cannot be evaluated.
     """
-    if tree.seen.size < tree.terms or tree.below.max() > 2:
+    if tree.examined.size < tree.terms or tree.below.max() > 2:
         return None
     for fmt in (first, *(f for f in ACCUMULATIONS.values() if f is not first)):
         if np.array_equal(round_to(added(tree, values, fmt), to), sums):

@@ -25,14 +25,14 @@ STALE = 64  # after this many terms that join at one node, all others are assume
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """A tree of additions over the terms ``seen``, in order: some or all of the ``terms`` terms of a sum.
+    """A tree of additions over the terms ``examined``, in order: some or all of the ``terms`` terms of a sum.
 
     Node 0 is the root. ``sizes`` has the number of leaves under each node, including unseen leaves. ``above`` has the
     parent of each node, and ``over`` the parent of each seen term. A node comes after its parent.
     """
 
     terms: int
-    seen: Int
+    examined: Int
     sizes: Int
     above: Int
     over: Int
@@ -40,9 +40,9 @@ class Tree:
     @cached_property
     def unseen(self) -> Int:
         """The number of each node's leaves that are neither seen nor under one of its child nodes."""
-        found = self.sizes - np.bincount(self.over, minlength=self.sizes.size)
-        np.subtract.at(found, self.above[1:], self.sizes[1:])
-        return found
+        leaves = self.sizes - np.bincount(self.over, minlength=self.sizes.size)
+        np.subtract.at(leaves, self.above[1:], self.sizes[1:])
+        return leaves
 
     @cached_property
     def below(self) -> Int:
@@ -54,7 +54,7 @@ class Tree:
     @property
     def inconsistent(self) -> Int:
         """The nodes whose children have more leaves than the node; or fewer, if all terms are seen."""
-        return np.flatnonzero(self.unseen < 0 if self.seen.size < self.terms else self.unseen != 0)
+        return np.flatnonzero(self.unseen < 0 if self.examined.size < self.terms else self.unseen != 0)
 
     @property
     def height(self) -> int:
@@ -70,7 +70,7 @@ class Tree:
         return int(highest[0] + own[0]) + 1
 
     def join(self, first: int, second: int) -> int:
-        """Return the number of leaves under the lowest common ancestor of two terms, given by indices in ``seen``."""
+        """Return the number of leaves under the lowest common ancestor of two terms, by indices in ``examined``."""
         a, b = int(self.over[first]), int(self.over[second])
         while a != b:
             if a > b:
@@ -80,8 +80,8 @@ class Tree:
         return int(self.sizes[a])
 
 
-def grow(query: Query, terms: int, seen: Int, seed: int = 0) -> Tree:
-    """Return the tree over the terms ``seen``, from ``query``; raise Impossible if answers contradict each other.
+def grow(query: Query, terms: int, examined: Int, seed: int = 0) -> Tree:
+    """Return the tree over the terms ``examined``, from ``query``; raise Impossible if answers contradict each other.
 
     >>> chain = lambda pairs: pairs.max(axis=1) + 1
     >>> tree = grow(chain, 5, np.arange(5))
@@ -90,8 +90,9 @@ def grow(query: Query, terms: int, seen: Int, seed: int = 0) -> Tree:
     """
     rng = np.random.default_rng(seed)
     sizes, above = [terms], [-1]
-    over = np.zeros(seen.size, np.int64)
-    todo = [(np.arange(seen.size), 0, 0)] if seen.size > 1 else []  # indices in seen, parent, rounds without a new node
+    over = np.zeros(examined.size, np.int64)
+    # Indices in ``examined``, their parent, and the number of rounds without a new node.
+    todo = [(np.arange(examined.size), 0, 0)] if examined.size > 1 else []
     while todo:
         picks = [int(rng.integers(places.size)) for places, _, _ in todo]
         rests = [np.delete(places, pick) for (places, _, _), pick in zip(todo, picks, strict=True)]
@@ -99,7 +100,7 @@ def grow(query: Query, terms: int, seen: Int, seed: int = 0) -> Tree:
         pairs = [
             np.stack([np.full(others.size, first), others], 1) for first, others in zip(firsts, rests, strict=True)
         ]
-        answers = np.split(query(seen[np.concatenate(pairs)]), np.cumsum([others.size for others in rests])[:-1])
+        answers = np.split(query(examined[np.concatenate(pairs)]), np.cumsum([others.size for others in rests])[:-1])
         later = []
         for (_, node, vain), first, others, joins in zip(todo, firsts, rests, answers, strict=True):
             if joins.max() > sizes[node]:
@@ -118,7 +119,7 @@ def grow(query: Query, terms: int, seen: Int, seed: int = 0) -> Tree:
                     over[group] = at
             over[first] = at
         todo = later
-    tree = Tree(terms, seen, np.array(sizes), np.array(above), over)
+    tree = Tree(terms, examined, np.array(sizes), np.array(above), over)
     short = tree.inconsistent
     if short.size:
         size = int(tree.sizes[short[0]])
@@ -126,7 +127,7 @@ def grow(query: Query, terms: int, seen: Int, seed: int = 0) -> Tree:
     return tree
 
 
-def along(terms: int, seen: Int, joins: Int) -> Tree | None:
+def along(terms: int, examined: Int, joins: Int) -> Tree | None:
     """Return the tree with contiguous subtrees, from the joins of neighbours; None if these do not determine a tree.
 
     The join of two terms is assumed to be the largest join of neighbours between them. All leaves of a node of this
@@ -154,13 +155,13 @@ def along(terms: int, seen: Int, joins: Int) -> Tree | None:
     virtual = not order or size[order[0]] < terms  # add a root if seen terms join below it
     number = {at: place + virtual for place, at in enumerate(order)}
     sides = [[joins[at] if at >= 0 else terms + 1 for at in range(-1, joins.size)], [*size, terms + 1]]
-    over = [at - 1 if sides[0][at] <= sides[1][at] else at for at in range(seen.size)]
+    over = [at - 1 if sides[0][at] <= sides[1][at] else at for at in range(examined.size)]
     tree = Tree(
         terms,
-        seen,
+        examined,
         np.array([terms] * virtual + [size[at] for at in order]),
         np.array([-1] * virtual + [number[above[at]] if at in above else virtual - 1 for at in order]),
-        np.array([number[node[at]] if seen.size > 1 else 0 for at in over]),
+        np.array([number[node[at]] if examined.size > 1 else 0 for at in over]),
     )
     whole = not tree.inconsistent.size and joins.max(initial=0) <= terms and tree.below.max() <= 2
     return tree if whole else None
@@ -171,14 +172,14 @@ def confirm(query: Query, tree: Tree, number: int, seed: int = 1) -> None:
 
     If some terms are unseen, each seen term is also queried with the next but one.
     """
-    places = np.random.default_rng(seed).integers(tree.seen.size, size=(number, 2))
-    if tree.seen.size < tree.terms:
-        places = np.concatenate([places, np.arange(tree.seen.size - 2)[:, None] + [0, 2]])
+    places = np.random.default_rng(seed).integers(tree.examined.size, size=(number, 2))
+    if tree.examined.size < tree.terms:
+        places = np.concatenate([places, np.arange(tree.examined.size - 2)[:, None] + [0, 2]])
     places = places[places[:, 0] != places[:, 1]]
     if not places.size:
         return
     wanted = [tree.join(first, second) for first, second in places.tolist()]
-    wrong = np.flatnonzero(query(tree.seen[places]) != wanted)
+    wrong = np.flatnonzero(query(tree.examined[places]) != wanted)
     if wrong.size:
-        first, second = tree.seen[places[wrong[0]]].tolist()
+        first, second = tree.examined[places[wrong[0]]].tolist()
         raise Impossible(f"{wrong.size} of {len(wanted)} pairs contradict the tree, first terms {first} and {second}")

@@ -91,7 +91,7 @@ def check_shape(actual: ArrayLike, shape: Sequence[int]) -> None:
         raise AssertionError(str(Verdict(outcome=WRONG, reason=reason)))
 
 
-def _given(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes that have a value, because some operators have no ``output_padding``, not even of None."""
     return {name: value for name, value in attributes.items() if value is not None}
 
@@ -125,7 +125,7 @@ def assert_convolution(
     __tracebackhide__ = True
     operator = "ConvTranspose" if transposed else "Convolution"
     inputs = (src, weights) if bias is None else (src, weights, bias)
-    return passed(check(operator, actual, *inputs, **_given(attributes)))
+    return passed(check(operator, actual, *inputs, **_without_none(attributes)))
 
 
 @with_keywords
@@ -158,7 +158,7 @@ def assert_weight_gradient(
     __tracebackhide__ = True
     operator = "ConvTransposeBackwardWeights" if transposed else "ConvolutionBackwardWeights"
     shape = np.shape(actual) if weights_shape is None else weights_shape
-    return passed(check(operator, actual, src, diff_dst, shape, **_given(attributes)))
+    return passed(check(operator, actual, src, diff_dst, shape, **_without_none(attributes)))
 
 
 @with_keywords
@@ -189,8 +189,10 @@ def assert_data_gradient(
     if src_shape is not None:
         check_shape(actual, src_shape)
     if transposed:
-        return passed(check("ConvTransposeBackwardData", actual, diff_dst, weights, **_given(attributes)))
-    return passed(check("ConvolutionBackwardData", actual, diff_dst, weights, np.shape(actual), **_given(attributes)))
+        return passed(check("ConvTransposeBackwardData", actual, diff_dst, weights, **_without_none(attributes)))
+    return passed(
+        check("ConvolutionBackwardData", actual, diff_dst, weights, np.shape(actual), **_without_none(attributes))
+    )
 
 
 @with_keywords

@@ -22,7 +22,6 @@ from collections.abc import Callable, Mapping, Sequence
 from math import fsum, sqrt
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,7 +30,7 @@ from convgrad import arrays
 from convgrad.array_types import F64Array
 from convgrad.arrays import libraries
 
-Function = Callable[..., Any]
+Function = Callable[..., object]
 
 NODES = 32
 LIMIT = 33.0  # standard errors
@@ -48,7 +47,7 @@ _SLOPES = np.array([0, 1, 0, -3, 0, 5, 0])  # at 0
 def gradcheck(
     function: Function,
     operands: Sequence[ArrayLike],
-    gradients: Callable[..., Sequence[Any]],
+    gradients: Callable[..., Sequence[object]],
     *,
     seed: int = 0,
 ) -> tuple[float, ...]:
@@ -87,18 +86,18 @@ def gradcheck(
     """
     __tracebackhide__ = True
     rng = np.random.default_rng(seed)
-    makers = [libraries.like(one) for one in operands]
-    values = [_f64(one, f"operand {number}") for number, one in enumerate(operands)]
+    makers = [libraries.like(operand) for operand in operands]
+    values = [_f64(operand, f"operand {number}") for number, operand in enumerate(operands)]
 
-    def given(moved: Mapping[int, F64Array] = MappingProxyType({})) -> list[Any]:
+    def new_operands(moved: Mapping[int, F64Array] = MappingProxyType({})) -> list[object]:
         """Return the operands for a call: new arrays, some of them replaced."""
         return [make(moved.get(at, value).copy()) for at, (make, value) in enumerate(zip(makers, values, strict=True))]
 
-    result = function(*given())
+    result = function(*new_operands())
     before = _f64(result, "the result")
     cotangent = np.asarray(rng.standard_normal(before.shape))
     like = libraries.like(result)
-    computed = [gradients(like(cotangent * multiple), *given()) for multiple in MULTIPLES]
+    computed = [gradients(like(cotangent * multiple), *new_operands()) for multiple in MULTIPLES]
     if len(computed[0]) != len(values):
         raise AssertionError(f"WRONG: {len(computed[0])} gradients were returned for {len(values)} operands")
     errors = []
@@ -107,25 +106,27 @@ def gradcheck(
             errors.append(np.nan)
             continue
         name = f"gradient {number}"
-        each = [_f64(one[number], name) / multiple for one, multiple in zip(computed, MULTIPLES, strict=True)]
-        if each[0].shape != value.shape:
-            raise AssertionError(f"WRONG: {name} must be of shape {value.shape}; got {each[0].shape}")
+        estimates = [
+            _f64(gradient[number], name) / multiple for gradient, multiple in zip(computed, MULTIPLES, strict=True)
+        ]
+        if estimates[0].shape != value.shape:
+            raise AssertionError(f"WRONG: {name} must be of shape {value.shape}; got {estimates[0].shape}")
         scale = float(np.sqrt(np.mean(value**2))) if value.any() else 1.0
         direction = scale * np.asarray(rng.standard_normal(value.shape))
 
-        typical = scale * float(np.linalg.norm(each[0]))
+        typical = scale * float(np.linalg.norm(estimates[0]))
         right, error = 0.0, np.inf
         for step in STEPS:
-            moved = [function(*given({number: value + step * node * direction})) for node in _POLYNOMIALS[1]]
-            changes = [cotangent * (_f64(one, "the result") - before) for one in moved]
+            moved = [function(*new_operands({number: value + step * node * direction})) for node in _POLYNOMIALS[1]]
+            changes = [cotangent * (_f64(result, "the result") - before) for result in moved]
             right, error = min((right, error), _slope(changes, step, name), key=itemgetter(1))
             if error <= PRECISE * typical:
                 break
-        found, own_error = _mean([one * direction for one in each], name)
+        derivative, own_error = _mean([estimate * direction for estimate in estimates], name)
         error += own_error
-        if abs(found - right) > error:
-            ratio = f", which is {found / right + 0.0:.6g} times the right one" if abs(right) > error else ""
-            words = f"{name} gives a derivative of {found:.9g}{ratio}"
+        if abs(derivative - right) > error:
+            ratio = f", which is {derivative / right + 0.0:.6g} times the right one" if abs(right) > error else ""
+            words = f"{name} gives a derivative of {derivative:.9g}{ratio}"
             raise AssertionError(f"WRONG: {words}: differences give {right:.9g} with an error below {error:.3g}")
         if error > max(typical, sqrt(EPS) * fsum(np.abs(cotangent * before).ravel())):
             raise AssertionError(
@@ -138,7 +139,7 @@ def gradcheck(
 
 def _slope(changes: Sequence[F64Array], step: float, name: str) -> tuple[float, float]:
     """Return the slope at 0 of the fit to the sums of the changes at the nodes, and the largest error of the slope."""
-    sums = np.array([_sum(one, name) for one in changes])
+    sums = np.array([_sum(change, name) for change in changes])
     coefficients = _POLYNOMIALS @ sums / _NORMS
     residuals = sums - coefficients @ _POLYNOMIALS
     variance = residuals @ residuals / (NODES - len(_NORMS)) * (_SLOPES @ (_SLOPES / _NORMS))
@@ -148,7 +149,7 @@ def _slope(changes: Sequence[F64Array], step: float, name: str) -> tuple[float, 
 
 def _mean(products: Sequence[F64Array], name: str) -> tuple[float, float]:
     """Return the mean of the sums of several arrays, and the largest error of the mean."""
-    sums = [_sum(one, name) for one in products]
+    sums = [_sum(product, name) for product in products]
     own = EPS * fsum(np.abs(products[0]).ravel())  # each element of the gradient and each product is rounded once
     return fsum(sums) / len(sums), LIMIT * float(np.std(sums, ddof=1)) / sqrt(len(sums)) + own
 

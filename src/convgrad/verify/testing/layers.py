@@ -105,7 +105,7 @@ def layers(
     numbers |= {"kernels": kernels, "strides": strides, "dilations": dilations}
     for name, integers in numbers.items():
         _check(name, integers)
-    made = []
+    drawn = []
     for number in range(count):
         rng = np.random.default_rng((seed, number))
         data_format = str(rng.choice(data_formats))
@@ -118,8 +118,8 @@ def layers(
         line = notation.Line(transposed, "BWD_W", fmt, data_format, layout, descriptor)
         [call] = notation.calls(line)
         src, diff_dst, weights = (rng.standard_normal(shape).astype(fmt.dtype) for shape in call.shapes)
-        made.append(Layer(notation.write(line), src, weights, diff_dst, call.attributes))
-    return made
+        drawn.append(Layer(notation.write(line), src, weights, diff_dst, call.attributes))
+    return drawn
 
 
 def _check(name: str, values: Sequence[object], legal: Sequence[str] = ()) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any, Unpack
 
@@ -53,14 +54,14 @@ def assert_matrix_product(
     def side_by_side(matrices: Array) -> Array:
         """Return the matrices of a batch as channels of groups: (1, rows, columns of all matrices)."""
         rows, columns = matrices.shape[-2:]
-        each = np.broadcast_to(matrices, (*batch, rows, columns)).reshape(groups, rows, columns)
-        return each.transpose(1, 0, 2).reshape(1, rows, groups * columns)
+        broadcast = np.broadcast_to(matrices, (*batch, rows, columns)).reshape(groups, rows, columns)
+        return broadcast.transpose(1, 0, 2).reshape(1, rows, groups * columns)
 
     shape = (*batch, left.shape[-2], right.shape[-1])
     operands, call = (side_by_side(left), side_by_side(right)), {**arithmetic, "groups": groups}
     columns = f"a channel is g*{shape[-1]} + a column of product g" if groups > 1 else "a channel is a column"
     note = f"note      judged as a 1x1 convolution: a position is a row, and {columns}"
-    return _judged("Convolution", actual, shape, operands, side_by_side, call, note)
+    return _judged(actual, _AsConvolution("Convolution", operands, call, shape, side_by_side), note)
 
 
 @with_keywords
@@ -87,7 +88,8 @@ def assert_linear(
     __tracebackhide__ = True
     data, matrix = _array(src, "src"), _array(weights, "weights")
     operands = (_spatial(data), _one_tap(matrix, data.ndim), *(() if bias is None else (_array(bias, "bias"),)))
-    return _judged("Convolution", actual, (*data.shape[:-1], len(matrix)), operands, _spatial, {**_OIX, **arithmetic})
+    shape, call = (*data.shape[:-1], len(matrix)), {**_OIX, **arithmetic}
+    return _judged(actual, _AsConvolution("Convolution", operands, call, shape, _spatial))
 
 
 @with_keywords
@@ -110,9 +112,8 @@ def assert_linear_weight_gradient(
     data, diff = _array(src, "src"), _array(diff_dst, "diff_dst")
     shape, operands = (diff.shape[-1], data.shape[-1]), (_spatial(data), _spatial(diff))
     call = {**_OIX, **arithmetic, "weights_shape": _one_tap(np.empty(shape), data.ndim).shape}
-    return _judged(
-        "ConvolutionBackwardWeights", actual, shape, operands, lambda matrix: _one_tap(matrix, data.ndim), call
-    )
+    view = partial(_one_tap, ndim=data.ndim)
+    return _judged(actual, _AsConvolution("ConvolutionBackwardWeights", operands, call, shape, view))
 
 
 @with_keywords
@@ -135,7 +136,8 @@ def assert_linear_data_gradient(
     diff, matrix = _array(diff_dst, "diff_dst"), _array(weights, "weights")
     operands = (_spatial(diff), _one_tap(matrix, diff.ndim))
     shape = (*diff.shape[:-1], *matrix.shape[1:])
-    return _judged("ConvolutionBackwardData", actual, shape, operands, _spatial, {**_OIX, **arithmetic})
+    call = {**_OIX, **arithmetic}
+    return _judged(actual, _AsConvolution("ConvolutionBackwardData", operands, call, shape, _spatial))
 
 
 _OIX = {"weights_format": "OIX"}
@@ -155,23 +157,30 @@ def _one_tap(matrix: Array, ndim: int) -> Array:
     return matrix.reshape(*matrix.shape, *(1,) * max(ndim - 2, 1))
 
 
-def _judged(
-    operator: str,
-    actual: ArrayLike,
-    shape: tuple[int, ...],
-    operands: tuple[Array, ...],
-    view: Callable[[Array], Array],
-    call: dict[str, Any],
-    note: str = "",
-) -> Verdict:
-    """Return the verdict on a result, if it is ok; ``view`` gives a result the axes of the convolution's result."""
+@dataclass(frozen=True, eq=False)
+class _AsConvolution:
+    """A product as the convolution that is checked: the call of an operator, and how results become its results.
+
+    ``shape`` is the shape of a product, and ``view`` gives it the axes of the convolution's result.
+    """
+
+    operator: str
+    operands: tuple[Array, ...]
+    keywords: Mapping[str, Any]
+    shape: tuple[int, ...]
+    view: Callable[[Array], Array]
+
+
+def _judged(actual: ArrayLike, convolution: _AsConvolution, note: str = "") -> Verdict:
+    """Return the verdict on a product, if it is ok."""
     __tracebackhide__ = True
+    shape, view, keywords = convolution.shape, convolution.view, dict(convolution.keywords)
     check_shape(actual, shape)
     if 0 in shape:
         return Verdict()  # a convolution cannot have 0 channels
-    if "old" in call:
-        call["old"] = view(_array(call["old"], "old"))
-    verdict = check(operator, view(_array(actual, "actual")), *operands, **call)
+    if "old" in keywords:
+        keywords["old"] = view(_array(keywords["old"], "old"))
+    verdict = check(convolution.operator, view(_array(actual, "actual")), *convolution.operands, **keywords)
     if verdict.worst:
         places = view(np.arange(prod(shape)).reshape(shape))
         worst = np.unravel_index(places[verdict.worst], shape)

@@ -42,13 +42,13 @@ class Configuration:
     capability: str | None = None
     max_isa: str | None = None
     new_process: bool = False
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, object] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Return the settings that differ from the defaults, as text."""
-        given = {name: getattr(self, name) for name in ("threads", "capability", "max_isa") if getattr(self, name)}
-        given |= {"new_process": True} if self.new_process else {}
-        return ", ".join(f"{name}={value}" for name, value in {**given, **self.arguments}.items()) or "no settings"
+        settings = {name: getattr(self, name) for name in ("threads", "capability", "max_isa") if getattr(self, name)}
+        settings |= {"new_process": True} if self.new_process else {}
+        return ", ".join(f"{name}={value}" for name, value in {**settings, **self.arguments}.items()) or "no settings"
 
     def needs_process(self) -> bool:
         """Return whether the settings can only be set when a process starts."""
@@ -59,7 +59,7 @@ THREADS = tuple(Configuration(threads=number) for number in (1, 2, 3))
 
 
 def assert_same_bits(
-    function: Callable[..., Any], configurations: Sequence[Configuration] = THREADS, **arguments: Any
+    function: Callable[..., object], configurations: Sequence[Configuration] = THREADS, **arguments: object
 ) -> None:
     """Assert that a function returns the same bits in all configurations.
 
@@ -89,15 +89,15 @@ def assert_same_bits(
         raise InvalidAttributeError(f"configurations must have two or more entries; got {len(configurations)}")
     first = None
     for configuration in configurations:
-        found = _run(function, configuration, arguments)
+        named_results = _run(function, configuration, arguments)
         if first is None:
-            first, results = configuration, found
+            first, results = configuration, named_results
         else:
-            _compare(results, found, str(first), str(configuration))
+            _compare(results, named_results, str(first), str(configuration))
 
 
 def assert_batch_invariant(
-    function: Callable[..., Any], batch: Sequence[Any], cuts: Sequence[Sequence[int]], **arguments: Any
+    function: Callable[..., object], batch: Sequence[Any], cuts: Sequence[Sequence[int]], **arguments: object
 ) -> None:
     """Assert that the results of each sample do not depend on the other samples in the batch.
 
@@ -136,23 +136,25 @@ def assert_batch_invariant(
 # -- runs ----------------------------------------------------------------------------------------------------------
 
 
-def _run(function: Callable[..., Any], configuration: Configuration, arguments: Mapping[str, Any]) -> dict[str, Array]:
+def _run(
+    function: Callable[..., object], configuration: Configuration, arguments: Mapping[str, object]
+) -> dict[str, Array]:
     """Return a function's results by name, with the settings of a configuration."""
     call = function, configuration.threads, {**arguments, **configuration.arguments}
     if not configuration.needs_process():
         return _called(*call)
     variables = {name: getattr(configuration, field) for field, name in _VARIABLES.items()}
-    given = {name: value for name, value in variables.items() if value is not None}
+    settings = {name: value for name, value in variables.items() if value is not None}
     try:
         pickle.dumps(call)
     except (AttributeError, TypeError, pickle.PicklingError) as error:
         sentence = "function must be importable, and its arguments picklable, for a new process"
         raise InvalidDataTypeError(f"{sentence}; got {function!r}: {error}") from error
-    with _environment(given), ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    with _environment(settings), ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(_called, *call).result()
 
 
-def _called(function: Callable[..., Any], threads: int | None, arguments: Mapping[str, Any]) -> dict[str, Array]:
+def _called(function: Callable[..., object], threads: int | None, arguments: Mapping[str, object]) -> dict[str, Array]:
     with _threads(threads):
         return dict(_arrays(function(**arguments)))
 
@@ -194,7 +196,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 # -- results -------------------------------------------------------------------------------------------------------
 
 
-def _arrays(results: Any, name: str = "result") -> Iterator[tuple[str, Array]]:
+def _arrays(results: object, name: str = "result") -> Iterator[tuple[str, Array]]:
     """Yield the arrays of nested results with their names, such as "result['loss']"."""
     if isinstance(results, Mapping):
         for key, value in results.items():
@@ -238,7 +240,7 @@ def _bytes(array: Array) -> Array:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, -1)
 
 
-def _value(element: Any) -> str:
+def _value(element: object) -> str:
     """Return an element's bits in hexadecimal, and its value.
 
     >>> _value(np.float32(1))

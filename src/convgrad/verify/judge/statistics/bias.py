@@ -36,7 +36,7 @@ def mean(errors: Errors) -> Finding:
 def leaning(errors: Errors) -> float:
     """Return the largest absolute value of the statistics ``bias``, ``slope`` and ``mean``."""
     return max(
-        (abs(value) for one in (bias, slope, mean) for value in one(errors).figures.values()),
+        (abs(value) for statistic in (bias, slope, mean) for value in statistic(errors).figures.values()),
         default=0.0,
     )
 

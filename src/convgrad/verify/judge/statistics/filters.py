@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from convgrad.array_types import F64Array
 from convgrad.formats import BF16, F16, F32, TF32, Format
@@ -50,22 +50,26 @@ class Filter:
 FILTERS = tuple(Filter(fmt, truncated) for fmt in (TF32, BF16, F16, F32) for truncated in (False, True))
 
 
-def coarser(values: F64Array, one: Filter) -> F64Array:
+def coarser(values: F64Array, bit_filter: Filter) -> F64Array:
     """Return values rounded to a format's bits, to nearest even or towards 0; f16 overflows to infinity.
 
     >>> coarser(np.array([1 + 2**-8, 1 + 2**-7 + 2**-9]), Filter(BF16, False)).tolist()
     [1.0, 1.0078125]
     """
-    shift = np.int64(53 - one.fmt.significand_bits)
+    shift = np.int64(53 - bit_filter.fmt.significand_bits)
     pattern = np.ascontiguousarray(values).view(np.int64)
-    if not one.truncated:
+    if not bit_filter.truncated:
         pattern = pattern + ((pattern >> shift) & 1) + ((np.int64(1) << (shift - 1)) - 1)
     kept = (pattern & ~((np.int64(1) << shift) - 1)).view(np.float64)
-    small = (np.abs(values) < 2.0**one.fmt.min_exponent) & (values != 0)
+    small = (np.abs(values) < 2.0**bit_filter.fmt.min_exponent) & (values != 0)
     if small.any():
-        steps = values[small] / one.fmt.tiny
-        kept[small] = (np.trunc(steps) if one.truncated else np.rint(steps)) * one.fmt.tiny
-    return np.where(np.abs(kept) > one.fmt.largest, np.copysign(np.inf, kept), kept) if one.fmt is F16 else kept
+        steps = values[small] / bit_filter.fmt.tiny
+        kept[small] = (np.trunc(steps) if bit_filter.truncated else np.rint(steps)) * bit_filter.fmt.tiny
+    return (
+        np.where(np.abs(kept) > bit_filter.fmt.largest, np.copysign(np.inf, kept), kept)
+        if bit_filter.fmt is F16
+        else kept
+    )
 
 
 def matched_filters(errors: Errors) -> Finding:
@@ -76,21 +80,23 @@ def matched_filters(errors: Errors) -> Finding:
     if np.count_nonzero(errors.alone) < FEWEST:
         return Finding()
     figures: dict[str, float] = {}
-    found: list[tuple[float, Filter, float]] = []
+    matches: list[tuple[float, Filter, float]] = []
     bits = errors.problem.operand_format.significand_bits
-    filters = [one for one in FILTERS if one.fmt.significand_bits < bits and _possible(errors, one)]
+    filters = [
+        bit_filter for bit_filter in FILTERS if bit_filter.fmt.significand_bits < bits and _possible(errors, bit_filter)
+    ]
     if not filters:
         return Finding()
     at, all_caused = _caused(errors, filters)
-    for one, caused in zip(filters, all_caused, strict=True):
-        figures[f"t of {one.name}"], coefficient, residual = _matched(errors, at, caused)
-        if figures[f"t of {one.name}"] > THRESHOLD and coefficient > COEFFICIENT:
-            found.append((residual, one, coefficient))
-    if not found:
+    for bit_filter, caused in zip(filters, all_caused, strict=True):
+        figures[f"t of {bit_filter.name}"], coefficient, residual = _matched(errors, at, caused)
+        if figures[f"t of {bit_filter.name}"] > THRESHOLD and coefficient > COEFFICIENT:
+            matches.append((residual, bit_filter, coefficient))
+    if not matches:
         return Finding(figures)
-    minimum = min(row[0] for row in found)
+    minimum = min(row[0] for row in matches)
     (_, best, coefficient), *others = [
-        row for row in found if row[0] <= 1.02 * minimum
+        row for row in matches if row[0] <= 1.02 * minimum
     ]  # filters that explain the errors about as well
     t = figures[f"t of {best.name}"]
     evidence = Evidence(f"correlation with {best.name}", t, THRESHOLD)
@@ -100,12 +106,12 @@ def matched_filters(errors: Errors) -> Finding:
     return Finding(figures, (evidence,), (Defect(best.name, f"coefficient {coefficient:.2f}, t {t:.3g}{alike}"),))
 
 
-def _possible(errors: Errors, one: Filter) -> bool:
+def _possible(errors: Errors, bit_filter: Filter) -> bool:
     """Return whether the filter's coefficient, at most rms(error) / rms(filter) of the sample, can be relevant."""
     sample = errors.sample
     count = max(1, AT_ONCE // max(1, sample.x[:1].size))
     parts = [slice(begin, begin + count) for begin in range(0, len(sample.x), count)]
-    caused = np.concatenate([_changes(sample.x[part], sample.y[part], one) for part in parts])
+    caused = np.concatenate([_changes(sample.x[part], sample.y[part], bit_filter) for part in parts])
     if not np.isfinite(caused).all() or not caused.any():
         return False
     at = tuple(np.transpose(sample.at))
@@ -121,20 +127,20 @@ def _is_evaluated(problem: Problem) -> bool:
     return not isinstance(problem.geometry, Conv) or problem.geometry.multiply_adds <= MULTIPLY_ADDS
 
 
-def _changes(x: F64Array, y: F64Array, one: Filter) -> F64Array:
+def _changes(x: F64Array, y: F64Array, bit_filter: Filter) -> F64Array:
     """Return how much each sum of products [element, ...] changes when the filter removes bits of the operands."""
     with np.errstate(invalid="ignore", over="ignore"):
-        changes: F64Array = (coarser(x, one) * coarser(y, one) - x * y).reshape(len(x), -1).sum(1)
+        changes: F64Array = (coarser(x, bit_filter) * coarser(y, bit_filter) - x * y).reshape(len(x), -1).sum(1)
     return changes
 
 
-def _caused(errors: Errors, filters: Sequence[Filter]) -> tuple[Any, list[F64Array]]:
+def _caused(errors: Errors, filters: Sequence[Filter]) -> tuple[tuple[NDArray[np.intp], ...], list[F64Array]]:
     """Return indices of elements, and for each filter their errors if it rounds the operands."""
     problem = errors.problem
     chosen = np.flatnonzero(errors.alone)
     if _is_evaluated(problem):
-        changed = [_evaluated(errors, one) - errors.plain for one in filters]
-        return np.unravel_index(chosen, errors.value.shape), [each.ravel()[chosen] for each in changed]
+        changed = [_evaluated(errors, bit_filter) - errors.plain for bit_filter in filters]
+        return np.unravel_index(chosen, errors.value.shape), [change.ravel()[chosen] for change in changed]
     count = min(ELEMENTS, max(FEWEST, TERMS // max(1, int(errors.terms.max()))), chosen.size)
     chosen = np.sort(np.random.default_rng(0).choice(chosen, count, replace=False))
     places = [tuple(int(i) for i in np.unravel_index(at, errors.value.shape)) for at in chosen]
@@ -142,22 +148,24 @@ def _caused(errors: Errors, filters: Sequence[Filter]) -> tuple[Any, list[F64Arr
     for at, place in enumerate(places):
         sample = take(problem, errors.operands, [place])
         right = sample.products.sum()
-        for one, row in zip(filters, caused, strict=True):
-            row[at] = replace(sample, x=coarser(sample.x, one), y=coarser(sample.y, one)).products.sum() - right
+        for bit_filter, row in zip(filters, caused, strict=True):
+            row[at] = (
+                replace(sample, x=coarser(sample.x, bit_filter), y=coarser(sample.y, bit_filter)).products.sum() - right
+            )
     return np.unravel_index(chosen, errors.value.shape), list(caused)
 
 
-def _evaluated(errors: Errors, one: Filter) -> F64Array:
+def _evaluated(errors: Errors, bit_filter: Filter) -> F64Array:
     """Return the exact result of operands that the filter rounds."""
     problem = errors.problem
     rounded = [
-        operand if tensor == "bias" else coarser(np.asarray(operand, np.float64), one)
+        operand if tensor == "bias" else coarser(np.asarray(operand, np.float64), bit_filter)
         for tensor, operand in zip(problem.operands, errors.operands, strict=True)
     ]
     return exact_result.evaluate(replace(problem, accumulate=False), rounded).value
 
 
-def _matched(errors: Errors, at: Any, caused: F64Array) -> tuple[float, float, float]:
+def _matched(errors: Errors, at: tuple[NDArray[np.intp], ...], caused: F64Array) -> tuple[float, float, float]:
     """Return t and the coefficient of a filter, and the mean square of the errors minus the filter."""
     deviation = errors.deviation[at]
     z, value = errors.z[at], errors.value[at] / deviation

@@ -59,7 +59,7 @@ class Grouping:
 def groupings(errors: Errors) -> Iterator[tuple[Grouping, F64Array]]:
     """Yield the groupings of an output into several groups, with the number of independent elements of each group."""
     rank = errors.value.ndim
-    seen = set()
+    yielded = set()
     for name, axes in _GROUPS[errors.problem.solves_for]:
         if FOLLOWING in axes:
             kept = tuple(range(axes[0], rank))
@@ -67,9 +67,9 @@ def groupings(errors: Errors) -> Iterator[tuple[Grouping, F64Array]]:
             kept = tuple(sorted({axis % rank for axis in axes if axis < rank}))
         summed = tuple(axis for axis in range(rank) if axis not in kept)
         shape = tuple(errors.value.shape[axis] for axis in kept)
-        if kept in seen or not kept or not summed or prod(shape) < 2:
+        if kept in yielded or not kept or not summed or prod(shape) < 2:
             continue
-        seen.add(kept)
+        yielded.add(kept)
         grouping = Grouping(name, kept, summed, tuple(errors.origin[axis] for axis in kept))
         counts = grouping.total(errors.alone).astype(np.float64)
         if counts.max(initial=0) >= FEWEST:
@@ -84,18 +84,18 @@ def sizes(errors: Errors) -> Finding:
     figures, evidence, named = {}, [], []
     squared = np.square(np.where(errors.alone, errors.z, 0.0))
     for grouping, counts in groupings(errors):
-        many = np.maximum(counts, 1)
-        size = np.where(counts >= FEWEST, np.sqrt(grouping.total(squared) / many), 0.0)
-        excess = size / (1.3 * (1 + 14 / np.sqrt(np.maximum(many / errors.shared, 1))))
+        members = np.maximum(counts, 1)
+        size = np.where(counts >= FEWEST, np.sqrt(grouping.total(squared) / members), 0.0)
+        excess = size / (1.3 * (1 + 14 / np.sqrt(np.maximum(members / errors.shared, 1))))
         worst = tuple(int(i) for i in np.unravel_index(int(excess.argmax()), excess.shape))
-        value, threshold = float(size[worst]), size_threshold(many[worst] / errors.shared, 14.0)
+        value, threshold = float(size[worst]), size_threshold(members[worst] / errors.shared, 14.0)
         if threshold < value < 6 * threshold:
             value, threshold = _second_look(errors, grouping, worst)
         figures[f"R of a {grouping.name}"] = value
         if value > threshold:
             evidence.append(Evidence(f"R of a {grouping.name}", value, threshold, grouping.place(worst)))
-            several = _several(errors, grouping, worst, threshold)
-            if np.count_nonzero(excess > 1) == 1 and several and _others_are_fine(errors, grouping, worst):
+            has_several = _several(errors, grouping, worst, threshold)
+            if np.count_nonzero(excess > 1) == 1 and has_several and _others_are_fine(errors, grouping, worst):
                 named.append(Defect(ONE_GROUP.format(grouping.name), grouping.place(worst)))
     return Finding(figures, tuple(evidence), tuple(named))
 
@@ -103,7 +103,7 @@ def sizes(errors: Errors) -> Finding:
 def _second_look(errors: Errors, grouping: Grouping, group: Index) -> tuple[float, float]:
     members = np.argwhere(errors.alone & _inside(errors, grouping, group))
     chosen = np.random.default_rng(0).permutation(len(members))[:ELEMENTS]
-    at = [tuple(int(i) for i in members[one]) for one in chosen]
+    at = [tuple(int(i) for i in members[member]) for member in chosen]
     z = np.array([errors.z[index] for index in at])
     return sqrt(float((np.square(z) / errors.own_share(at)).mean())), size_threshold(z.size / errors.shared, 14.0)
 

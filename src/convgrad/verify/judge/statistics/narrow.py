@@ -7,7 +7,7 @@ number of crossings has about a Poisson distribution.
 from __future__ import annotations
 
 from math import erfc, sqrt
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from convgrad.verify.judge.statistics.finding import Finding
 from convgrad.verify.judge.statistics.groups import groupings
 from convgrad.verify.verdict import Evidence
 
+Amount = TypeVar("Amount", float, F64Array)
+
 WIDENED = 1.3  # factor on standard deviations, because right results may err that much more than the model predicts
 FAR = 7.0  # distance in standard deviations from which no crossing is expected
 
@@ -26,10 +28,11 @@ _erfc = np.frompyfunc(erfc, 1, 1)
 
 
 def mismatch_threshold(
-    expected: Any, shared: float, slack: float = 1.2, deviations: float = 6.0, minimum: float = 10.0
-) -> Any:
+    expected: Amount, shared: float, slack: float = 1.2, deviations: float = 6.0, minimum: float = 10.0
+) -> Amount:
     """Return the threshold of the number of mismatches, if ``expected`` ones occur on average, ``shared`` together."""
-    return slack * expected + deviations * np.sqrt(shared * expected) + minimum * shared
+    threshold: Amount = slack * expected + deviations * np.sqrt(shared * expected) + minimum * shared
+    return threshold
 
 
 def expected_mismatches(errors: Errors) -> F64Array:
