@@ -11,17 +11,17 @@ import pytest
 from tests.package.syntax import statements
 from tests.support.places import SOURCES
 
-TOTAL = 423_918  # tokens of all rooms
+TOTAL = 424_868  # tokens of all rooms
 BUDGETS = {  # tokens by room: a folder without the folders in it
-    ".": 7_370, "arrays": 3_109, "arrays/libraries": 2_614, "cli": 19_482, "cli/bench": 8_068, "cli/parsers": 2_621,
+    ".": 7_369, "arrays": 3_109, "arrays/libraries": 2_614, "cli": 19_460, "cli/bench": 8_095, "cli/parsers": 2_605,
     "dask": 5_183, "engines": 8_831, "engines/cuda": 8_320, "engines/llvm": 27_124, "engines/llvm/elementwise": 7_065,
     "engines/llvm/gemm": 9_575, "engines/llvm/kn2row": 4_836, "engines/llvm/split_k": 9_846,
-    "engines/llvm/stencils": 7_304, "engines/llvm/winograd": 10_768, "files": 4_793, "functional": 16_083,
-    "graph": 13_980, "jax": 9_554, "plan": 9_506, "plan/cuda": 6_148, "plan/gemm": 7_931, "plan/kn2row": 4_418,
-    "plan/split_k": 12_812, "plan/stencils": 4_434, "plan/winograd": 4_491, "scale": 10_797, "spec": 21_273,
-    "spec/elementwise": 5_907, "spec/winograd": 8_914, "torch": 20_826, "torch/training": 23_320, "verify": 28_676,
-    "verify/cases": 26_835, "verify/diagnose": 16_415, "verify/judge": 7_405, "verify/judge/statistics": 5_095,
-    "verify/probe": 7_703, "verify/testing": 4_486,
+    "engines/llvm/stencils": 7_304, "engines/llvm/winograd": 10_768, "files": 4_793, "functional": 16_162,
+    "graph": 13_980, "jax": 9_783, "plan": 9_506, "plan/cuda": 6_148, "plan/gemm": 7_931, "plan/kn2row": 4_418,
+    "plan/split_k": 12_812, "plan/stencils": 4_434, "plan/winograd": 4_491, "scale": 10_921, "spec": 21_273,
+    "spec/elementwise": 5_907, "spec/winograd": 8_914, "torch": 20_896, "torch/training": 23_515, "verify": 28_794,
+    "verify/cases": 26_904, "verify/diagnose": 16_398, "verify/judge": 7_407, "verify/judge/statistics": 5_130,
+    "verify/probe": 7_703, "verify/testing": 4_544,
 }  # fmt: skip
 SLACK = 200  # tokens by which a room may be smaller than its budget
 NOT_COUNTED = {

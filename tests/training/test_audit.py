@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import convgrad.torch as ct
-from convgrad.errors import FileError, InvalidDataTypeError
+from convgrad.errors import FileError, InvalidDataTypeError, UnsupportedError
 from convgrad.torch.training.groups import group_of
 
 
@@ -82,6 +83,25 @@ def test_types_and_layouts_without_a_row_may_vary() -> None:
 )  # fmt: skip
 def test_groups(name: str, group: str) -> None:
     assert group_of(name) == group
+
+
+UNSERVED: dict[str, Callable[[torch.Tensor], object]] = {  # operators that a row serves only for other arguments
+    "aten::pow.Tensor_Scalar": lambda x: x**0.3,
+    "aten::pow_.Scalar": lambda x: x.clone().pow_(0.3),
+    "aten::linalg_vector_norm": lambda x: torch.linalg.vector_norm(x, 3),
+    "aten::sum.dim_IntList": lambda x: x.double().sum(0),
+}
+
+
+@pytest.mark.parametrize("name", UNSERVED)
+def test_arguments_that_no_row_serves_may_vary(name: str) -> None:
+    """Inside the context, the audit names exactly the operators that a strict block refuses."""
+    x = torch.rand(2, 3) + 1
+    with ct.same_bits():
+        assert list(ct.audit(lambda: UNSERVED[name](x)).varying) == [name]
+        assert ct.audit(lambda: (x**2, torch.linalg.vector_norm(x)))
+        with pytest.raises(UnsupportedError, match="B2"):
+            UNSERVED[name](x)
 
 
 def test_audit_needs_a_function() -> None:

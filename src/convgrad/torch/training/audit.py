@@ -10,7 +10,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from convgrad.errors import InvalidDataTypeError
-from convgrad.torch.training.context import is_active, silent
+from convgrad.torch.training.context import is_active, passing
 from convgrad.torch.training.fixed import ARITHMETIC
 from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, cure_of, group_of, rows
 from convgrad.torch.training.row import PASS
@@ -109,9 +109,11 @@ def audit(step: Callable[[], object]) -> Audit:
     groups: dict[str, dict[str, Counter[str]]] = {group: {} for group in _FIELDS.values()}
 
     def see(name: str, place: str, results: object, arguments: object) -> None:
-        groups[_group_of_call(name, arguments)].setdefault(name, Counter())[place] += 1
+        group = VARIES if passed else _group_of_call(name, arguments)  # rows serve only some arguments
+        groups[group].setdefault(name, Counter())[place] += 1
+        passed.clear()
 
-    with silent(), Watcher(see):
+    with passing() as passed, Watcher(see):
         step()
     return Audit(**{name: groups[group] for name, group in _FIELDS.items()}, inside=is_active())
 

@@ -45,10 +45,10 @@ _UNSERVED = ("SparseCPU", "SparseCsrCPU", "QuantizedCPU", "NestedTensorCPU")  # 
 
 @dataclass(frozen=True, eq=False)
 class _Setting:
-    """What a context does about an operator that may vary: raise, warn, or neither."""
+    """What a context does about an operator that may vary: raise, warn, or only add its name to ``passed``."""
 
     strict: bool
-    silent: bool = False
+    passed: list[str] | None = None
 
 
 Decorated = TypeVar("Decorated", bound=Function)
@@ -57,12 +57,12 @@ _started: list[_Setting] = []  # the contexts that `start` has opened, for all t
 
 
 @contextmanager
-def silent() -> Iterator[None]:
-    """Let operators that may vary pass in a block of this thread, without errors and warnings."""
-    setting = _current()
-    token = _in_context.set(None if setting is None else _Setting(False, silent=True))
+def passing() -> Iterator[list[str]]:
+    """Let operators that may vary pass in a block of this thread, and add their names to a list that is yielded."""
+    setting, passed = _current(), list[str]()
+    token = _in_context.set(None if setting is None else _Setting(False, passed))
     try:
-        yield
+        yield passed
     finally:
         _in_context.reset(token)
 
@@ -354,7 +354,9 @@ def _refused(
 ) -> object:
     """Raise by rule B2 for an operator; in a block that is not strict, warn and let PyTorch compute it."""
     setting = _current()
-    if setting is None or not setting.silent:
+    if setting is not None and setting.passed is not None:
+        setting.passed.append(name)
+    else:
         sentence = f"{name} {reason}, at {line_of_caller()}"
         if setting is None or setting.strict:  # B2
             refuse("B2", "same_bits", f"{sentence}. {cure_of(name)}; or pass strict=False to let it vary")
