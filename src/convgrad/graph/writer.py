@@ -127,9 +127,9 @@ def _calculated_pads(op: Op, row: Operator, today: Operator, graph: Graph) -> di
 
 def _current_attributes(op: Op, row: Operator, today: Operator, graph: Graph) -> dict[str, object]:
     resolved = graph.inference.resolved.get(op.id)
-    given = op.attributes if resolved is None else resolved.attributes
+    attributes_of_op = op.attributes if resolved is None else resolved.attributes
     means = {attribute.name: attribute.means for attribute in row.attributes}
-    values = {means.get(name, name): value for name, value in given.items()}
+    values = {means.get(name, name): value for name, value in attributes_of_op.items()}
     values |= _calculated_pads(op, row, today, graph)
     output = op.outputs[0].shape
     attributes: dict[str, object] = {}
@@ -146,7 +146,9 @@ def _current_attributes(op: Op, row: Operator, today: Operator, graph: Graph) ->
             value = AUTO_PADS.get(dict(attribute.spellings).get(value.lower(), value), value)
         if value is not None:
             attributes[attribute.name] = value
-    return _ascii_attributes(attributes | {name: value for name, value in given.items() if name not in means})
+    return _ascii_attributes(
+        attributes | {name: value for name, value in attributes_of_op.items() if name not in means}
+    )
 
 
 def _ascii_attributes(attributes: Mapping[str, object]) -> dict[str, object]:
@@ -155,7 +157,7 @@ def _ascii_attributes(attributes: Mapping[str, object]) -> dict[str, object]:
 
 def _ascii_value(value: object) -> Any:
     if isinstance(value, Verbatim):
-        return Verbatim(_ESCAPES.sub(lambda found: _ascii(json.loads(f'"{found.group()}"')), value.json))
+        return Verbatim(_ESCAPES.sub(lambda match: _ascii(json.loads(f'"{match.group()}"')), value.json))
     return _ascii(value) if isinstance(value, str) else value
 
 
@@ -221,4 +223,4 @@ def _text(value: object, line: str = "\n") -> str:
 
 def _ascii(text: str) -> str:
     """Return a text in which ``_u`` and a code replace characters that JSON escapes or that are not printable ASCII."""
-    return _OUTSIDE.sub(lambda found: f"_u{ord(found.group()):04x}", text)
+    return _OUTSIDE.sub(lambda match: f"_u{ord(match.group()):04x}", text)

@@ -42,11 +42,13 @@ def derivative(problem: Problem, operand: int) -> Derivative:
         return Derivative(None, (COTANGENT,))
     if tensor == "bias":
         batch, channels, *extents = canonical_shape(problem.geometry, problem.output)
-        seen = Channels(batch, channels, tuple(extents))
-        return Derivative(posed("bias", False, seen, {"dst": layouts[problem.output]}, fmt, fmt), (COTANGENT,))
+        channels_of_dst = Channels(batch, channels, tuple(extents))
+        return Derivative(
+            posed("bias", False, channels_of_dst, {"dst": layouts[problem.output]}, fmt, fmt), (COTANGENT,)
+        )
     if problem.solves_for == "bias":
         layouts["src"] = layouts["dst"]
         return Derivative(posed("bias_add", False, problem.geometry, layouts, fmt, fmt), (ZEROS, COTANGENT))
-    made = posed(tensor, find(problem.operator).transposed, problem.geometry, layouts, fmt, fmt)
-    given: dict[Tensor, int | str] = {name: number for number, name in enumerate(problem.operands)}
-    return Derivative(made, tuple((given | {problem.output: COTANGENT})[t] for t in made.operands))
+    transposed = posed(tensor, find(problem.operator).transposed, problem.geometry, layouts, fmt, fmt)
+    names: dict[Tensor, int | str] = {name: number for number, name in enumerate(problem.operands)}
+    return Derivative(transposed, tuple((names | {problem.output: COTANGENT})[t] for t in transposed.operands))

@@ -134,7 +134,7 @@ class Device:
         driver.call("cuDeviceGetName", text, NAME_BYTES, device)
         self.name = text.value.decode()
         processors, major, minor = (
-            driver.number("cuDeviceGetAttribute", one, device) for one in (PROCESSORS, MAJOR, MINOR)
+            driver.number("cuDeviceGetAttribute", attribute, device) for attribute in (PROCESSORS, MAJOR, MINOR)
         )
         self.processors, self.capability = processors, (major, minor)
         if self.capability < OLDEST:

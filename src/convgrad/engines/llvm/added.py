@@ -68,8 +68,8 @@ def in_vectors(f: Function, size: Value, lanes: int, emit: Callable[[Value, int,
     with f.loop(full) as many:
         emit(many.index * step, VECTORS, None)
     left = size - full * step
-    with f.loop(left + (lanes - 1) >> lanes.bit_length() - 1) as one:
-        first = one.index * lanes
+    with f.loop(left + (lanes - 1) >> lanes.bit_length() - 1) as vector:
+        first = vector.index * lanes
         emit(full * step + first, 1, f.mask(left - first, lanes))
 
 
