@@ -19,7 +19,7 @@ from convgrad.errors import ConvgradError
 from convgrad.functional.call import REMEMBERED, Plain, check_options, described_call, handed_over, key_of, pose, room
 from convgrad.spec.check import as_items
 from convgrad.spec.derivatives import COTANGENT, derivative
-from convgrad.spec.operators import LARGEST_RANK, Operator, Port, Tensor, find
+from convgrad.spec.operators import LARGEST_RANK, Operator, Port, Tensor, find, solving_for
 from convgrad.spec.problem import Problem, check_output_format, intern, posed
 from convgrad.spec.rules import refuse
 from convgrad.words import shown
@@ -229,7 +229,8 @@ def _asked(
     shapes = tuple(one if isinstance(one, tuple) else one.shape for one in taken)
     problem = pose(row, shapes, attributes, fmt, fmt, accumulate=False, lenient=True)[1]
     layouts: dict[Tensor, str] = dict(zip((*problem.operands, problem.output), problem.layouts, strict=True))
-    layer = posed("src" if row.transposed else "dst", row.transposed, problem.geometry, layouts, fmt, fmt, bias=True)
+    forward = solving_for("src" if row.transposed else "dst", row.transposed)
+    layer = posed(forward, problem.geometry, layouts, fmt, fmt, bias=True)
     asked, known = [], set[int]()
     for name in wanted:
         place = NAMES.index(name)

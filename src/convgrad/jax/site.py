@@ -14,7 +14,7 @@ from convgrad.engines import ready
 from convgrad.formats import FORMATS
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.layouts import from_canonical
-from convgrad.spec.operators import find
+from convgrad.spec.operators import find, solving_for
 from convgrad.spec.problem import Problem, canonical_shapes, intern, posed
 
 REMEMBERED = 4096  # max number of sites in the cache
@@ -47,8 +47,7 @@ def read(text: bytes) -> tuple[Problem, int | None]:
     """Return the problem and the maximum number of threads from the text of a call site."""
     said = json.loads(text)
     problem = posed(
-        said["solves_for"],
-        said["transposed"],
+        solving_for(said["solves_for"], said["transposed"]),
         _geometry(**said["geometry"]),
         said["layouts"],
         FORMATS[said["operands"]],

@@ -318,6 +318,15 @@ def find(name: str, *, shape_second: bool = False) -> Operator:
     return _row(name, shape_second) if isinstance(name, str) else rows(name)[0]  # which raises
 
 
+def solving_for(tensor: SolvesFor, transposed: bool) -> Operator:
+    """Return the row of the current generation's operator that solves for a tensor.
+
+    >>> solving_for("src", False).name
+    'ConvolutionBackwardData'
+    """
+    return next(row for row in OPERATORS if (row.solves_for, row.transposed) == (tensor, transposed))
+
+
 @cache
 def _row(name: str, shape_second: bool) -> Operator:
     candidates = rows(name)
