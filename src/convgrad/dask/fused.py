@@ -24,10 +24,10 @@ BATCHED = ("src", "dst")  # tensors whose first axis is the batch
 class OnCuts:
     """A task that reads only a part of some blocks, for example because no tap reads the remainder."""
 
-    task: Callable[..., Any]
+    task: Callable[..., object]
     cuts: tuple[CopyTask | None, ...]
 
-    def __call__(self, *blocks: Array) -> Any:
+    def __call__(self, *blocks: Array) -> object:
         """Cut the blocks and call the task."""
         return self.task(*(cut(block) if cut else block for cut, block in zip(self.cuts, blocks, strict=True)))
 
@@ -52,7 +52,9 @@ def _beside(*blocks: Array) -> tuple[Array, ...]:
     return blocks
 
 
-def on_blocks(name: str, rank: int, tasks: Sequence[Callable[..., Any]], operands: Mapping[Tensor, Any]) -> Blockwise:
+def on_blocks(
+    name: str, rank: int, tasks: Sequence[Callable[..., object]], operands: Mapping[Tensor, Any]
+) -> Blockwise:
     """Return the layer whose value at the key (``name``, n, 0, ...) is the result of task n on each operand's block n.
 
     A key has ``rank`` numbers after the name. All axes except the batch have one block, so one index serves for them.

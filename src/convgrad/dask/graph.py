@@ -49,15 +49,17 @@ class TaskGraph:
         self._names = dict(zip(problem.operands, find(problem.operator).array_names, strict=False))
         self._blocks = {tensor: ArrayBlocks(array.chunks) for tensor, array in operands.items()}
 
-    def put(self, kind: str, at: tuple[int, ...], task: Callable[..., Any], arguments: Sequence[Argument]) -> TaskRef:
+    def put(
+        self, kind: str, at: tuple[int, ...], task: Callable[..., object], arguments: Sequence[Argument]
+    ) -> TaskRef:
         """Add a task that is called with the given arguments, and return a reference to its value."""
         return self._put((f"{self.label}-{kind}-{self.token}", *at), task, arguments)
 
-    def put_result(self, at: tuple[int, ...], task: Callable[..., Any], arguments: Sequence[Argument]) -> TaskRef:
+    def put_result(self, at: tuple[int, ...], task: Callable[..., object], arguments: Sequence[Argument]) -> TaskRef:
         """Add a task whose value is a block of the result, and return a reference to it."""
         return self._put((self.name, *at), task, arguments)
 
-    def _put(self, key: Key, task: Callable[..., Any], arguments: Sequence[Argument]) -> TaskRef:
+    def _put(self, key: Key, task: Callable[..., object], arguments: Sequence[Argument]) -> TaskRef:
         self.tasks[key] = Task(key, task, *arguments)
         return TaskRef(key)
 
@@ -168,7 +170,7 @@ def _part(graph: TaskGraph, at: int, piece: BatchPiece) -> TaskRef:
 
 
 def _climbed(
-    graph: TaskGraph, kind: str, at: tuple[int, ...], sums: list[TaskRef], task: Callable[..., Any]
+    graph: TaskGraph, kind: str, at: tuple[int, ...], sums: list[TaskRef], task: Callable[..., object]
 ) -> list[TaskRef]:
     """Combine neighbouring sums, 16 at a time, until at most 16 sums remain; return references to them."""
     level = 0

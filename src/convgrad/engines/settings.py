@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from numbers import Real
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import ParamSpec, TypeVar
 
 from convgrad.engines import openmp
 from convgrad.errors import InvalidAttributeError
@@ -20,6 +20,7 @@ _OURS = b"CONVGRAD_NUM_THREADS"
 MAX_THREADS = 4096  # the limit for a call: no machine has more cores
 CAPS = ("avx512bf16", "avx512", "avx2", "neon", "numpy")
 OWN, OPENMP = POOLS = ("own", "openmp")  # names of the thread pools: convgrad's own, and the OpenMP runtime
+Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 _pool: ContextVar[str | None] = ContextVar("convgrad_pool", default=None)
 _wanted: ContextVar[int | None] = ContextVar("convgrad_threads", default=None)
@@ -91,7 +92,9 @@ def pool() -> str:
     return _pool.get() or OWN
 
 
-def on(name: str, compute: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
+def on(
+    name: str, compute: Callable[Parameters, Result], *arguments: Parameters.args, **named: Parameters.kwargs
+) -> Result:
     """Call a function with ``name`` as the context's pool, unless a pool is selected already; return its result."""
     if name == OWN or _pool.get() is not None:
         return compute(*arguments, **named)

@@ -52,7 +52,7 @@ class _LookAgain(Exception):
     """The signal that a text has a repeated key or a Numeral and must be decoded again by the careful decoder."""
 
 
-Spared = Callable[[Mapping[str, Any]], bool]
+Spared = Callable[[Mapping[str, object]], bool]
 
 
 def read_document(text: str | bytes, limits: Limits, spared: Spared) -> tuple[Any, Iterator[Any] | None]:

@@ -233,7 +233,7 @@ class Graph:
         kept, held = set(self.outputs), 0
         computed: dict[int, Array] = {}
         results: dict[int, Array] = {}
-        hands: dict[int, Callable[[Array], Any]] = {}  # by tensor id: converts a result to its library's array
+        hands: dict[int, Callable[[Array], object]] = {}  # by tensor id: converts a result to its library's array
         skipped: dict[int, str] = {}
 
         def why_not(op: Op) -> str:

@@ -150,7 +150,7 @@ def _arrays(row: Operator, inputs: Sequence[LogicalTensor]) -> list[LogicalTenso
     return [tensor for port, tensor in zip(row.operands, inputs, strict=False) if not port.is_shape]
 
 
-def _attributes(op: Op, row: Operator, output: LogicalTensor, axes: int) -> dict[str, Any]:
+def _attributes(op: Op, row: Operator, output: LogicalTensor, axes: int) -> dict[str, object]:
     """Return the attributes without oneDNN's placeholders, and with the output's known dims for an absent shape.
 
     A shape attribute counts as absent if all its values are 0, however many there are.

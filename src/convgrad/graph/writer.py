@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from convgrad.graph.graph import Graph
 from convgrad.graph.infer import inputs_of
@@ -155,7 +154,7 @@ def _ascii_attributes(attributes: Mapping[str, object]) -> dict[str, object]:
     return {_ascii(name): _ascii_value(value) for name, value in attributes.items()}
 
 
-def _ascii_value(value: object) -> Any:
+def _ascii_value(value: object) -> object:
     if isinstance(value, Verbatim):
         return Verbatim(_ESCAPES.sub(lambda match: _ascii(json.loads(f'"{match.group()}"')), value.json))
     return _ascii(value) if isinstance(value, str) else value
@@ -191,7 +190,7 @@ def _tensor(tensor: LogicalTensor) -> dict[str, object]:
     }
 
 
-def _attribute(value: object) -> Mapping[str, Any] | Verbatim:
+def _attribute(value: object) -> Mapping[str, object] | Verbatim:
     """Return an attribute with its type first and a bool as 0 or 1, because oneDNN's reader requires this."""
     if isinstance(value, Verbatim):
         return value

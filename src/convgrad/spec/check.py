@@ -46,7 +46,7 @@ class Attributes:
     dst_shape: tuple[int, ...] | None = None
 
 
-def check_attributes(op: Operator, options: Mapping[str, Any], axes: int) -> Attributes:
+def check_attributes(op: Operator, options: Mapping[str, object], axes: int) -> Attributes:
     """Return the attributes of a call on ``axes`` spatial axes, or raise by rules A1 to A6.
 
     An attribute with the value None counts as absent, and so does a placeholder of oneDNN.

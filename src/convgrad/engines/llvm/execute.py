@@ -177,7 +177,7 @@ def _kept_bytes() -> int:
 
 
 _lock = forked_with()
-_kept: dict[Any, Executable] = {}
+_kept: dict[object, Executable] = {}
 
 
 def executable_of(chosen: Chosen, problem: Problem, operands: Sequence[Array], out: Array) -> Executable:
