@@ -30,7 +30,7 @@ from convgrad.engines.numpy import execute
 from convgrad.formats import F32, F64
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.spec.geometry import Axis, Conv
-from convgrad.spec.operators import SolvesFor
+from convgrad.spec.operators import SolvesFor, solving_for
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem, canonical_shapes, posed
 from convgrad.spec.winograd.algorithms import MIN_CHANNELS, algorithms
@@ -88,7 +88,7 @@ def axes_of(rng: np.random.Generator, largest: int, kernel: Sequence[int]) -> tu
 def posed_by_tiles(rng: np.random.Generator, conv: Conv, layout: str, role: SolvesFor) -> Problem:
     """Return the problem of a convolution, by tiles of any size."""
     layouts = {"src": layout, "dst": layout, "weights": WEIGHTS[layout]}
-    one = posed(role, False, conv, layouts, F32, F32)  # type: ignore[arg-type]
+    one = posed(solving_for(role, False), conv, layouts, F32, F32)  # type: ignore[arg-type]
     enough = MIN_CHANNELS * conv.groups
     names = [*algorithms(replace(conv, src_channels=enough, dst_channels=enough))]
     return replace(one, algorithm=names[rng.integers(len(names))])

@@ -63,14 +63,14 @@ def read_descriptor(text: str, transposed: bool = False, strict: bool = False) -
     AxisSize(input=28, output=56, kernel=1, stride=2, pad_begin=0, pad_end=83, dilation=1)
     """
     numbers, name = _tokens(text)
-    given = {axis: _given(numbers, axis) for axis in _AXIS_LETTERS}
-    each = [(axis, values, _axis(values, axis, text, transposed)) for axis, values in _promoted(given, text)]
+    values_of = {axis: _values_of(numbers, axis) for axis in _AXIS_LETTERS}
+    sizes = [(axis, values, _axis(values, axis, text, transposed)) for axis, values in _promoted(values_of, text)]
     for key in ("ic", "oc", "g"):
         if numbers.get(key, 1 if key == "g" else 0) < 1:
             raise NotationError(f"{key} must be given and positive; got {text!r:.100}")
-    axes = tuple(size for *_, size in each)
+    axes = tuple(size for *_, size in sizes)
     notes = []
-    for at, (axis, values, size) in enumerate(each):
+    for at, (axis, values, size) in enumerate(sizes):
         note = "" if size in axes[:at] else _unwritten_pad(axis, values, size)  # once if axes are equal
         if note and strict and values.get("o"):
             pad = f"p{axis}{values['p']}" if "p" in values else "a pad of 0"
@@ -107,15 +107,15 @@ def _tokens(text: str) -> tuple[dict[str, int], str]:
     return numbers, ""
 
 
-def _given(numbers: Mapping[str, int], axis: str) -> dict[str, int]:
+def _values_of(numbers: Mapping[str, int], axis: str) -> dict[str, int]:
     """Return the given values of an axis by key, or {} if all given values are benchdnn's defaults."""
     values = {key: numbers[key + axis] for key in _ABSENT if key + axis in numbers}
     return values if any(_ABSENT[key] != value for key, value in values.items()) else {}
 
 
-def _promoted(given: Mapping[str, dict[str, int]], text: str) -> list[tuple[str, dict[str, int]]]:
+def _promoted(values_of: Mapping[str, dict[str, int]], text: str) -> list[tuple[str, dict[str, int]]]:
     """Return the spatial axes and their values. An axis without i and k takes missing values from the outer one."""
-    letters = [axis for axis in _AXIS_LETTERS if given[axis]]
+    letters = [axis for axis in _AXIS_LETTERS if values_of[axis]]
     if not letters:
         raise NotationError(f"a problem has at least one spatial axis; got {text!r:.100}")
     first = _AXIS_LETTERS.index(letters[0])
@@ -123,7 +123,7 @@ def _promoted(given: Mapping[str, dict[str, int]], text: str) -> list[tuple[str,
         raise NotationError(f"a 3-D problem gives both h and w or neither; got {text!r:.100}")
     result: list[tuple[str, dict[str, int]]] = []
     for axis in _AXIS_LETTERS[first:]:
-        own = given[axis]
+        own = values_of[axis]
         if result and not {"i", "k"} & own.keys():
             own = result[-1][1] | own
         result.append((axis, own))

@@ -14,7 +14,7 @@ from functools import update_wrapper
 from types import MethodType
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
-Given = ParamSpec("Given")
+Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 _Saved = ctypes.c_uint64 * 8  # larger than ``fenv_t`` of any C library
 _LIBRARIES = (None, "libm.so.6")  # symbols that the process has loaded, which include those of libm almost always
@@ -45,19 +45,19 @@ def _fenv() -> _Fenv | None:
     return None
 
 
-_found = _fenv()
+_ENVIRONMENT = _fenv()
 
 
-class _InDefaultEnvironment(Generic[Given, Result]):
+class _InDefaultEnvironment(Generic[Parameters, Result]):
     """A function that runs in the default environment. It has the module of the function, so doctests are found."""
 
-    __wrapped__: Callable[Given, Result]
+    __wrapped__: Callable[Parameters, Result]
 
-    def __init__(self, function: Callable[Given, Result], fenv: _Fenv) -> None:
+    def __init__(self, function: Callable[Parameters, Result], fenv: _Fenv) -> None:
         update_wrapper(self, function)
         self._function, self._fenv = function, fenv
 
-    def __call__(self, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         get, put, default = self._fenv
         saved = _Saved()
         get(saved)
@@ -76,10 +76,10 @@ class _InDefaultEnvironment(Generic[Given, Result]):
         return name
 
 
-def in_default_environment(function: Callable[Given, Result]) -> Callable[Given, Result]:
+def in_default_environment(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Return a function that runs in the default floating-point environment, and then restores the caller's.
 
     The default rounds to nearest, keeps denormals and traps nothing. In other environments, even ``2.0**14`` and
     NumPy's conversions give other numbers.
     """
-    return function if _found is None else _InDefaultEnvironment(function, _found)
+    return function if _ENVIRONMENT is None else _InDefaultEnvironment(function, _ENVIRONMENT)

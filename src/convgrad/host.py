@@ -20,8 +20,8 @@ def cpu_fields() -> Mapping[str, str]:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return {}
-    found = dict(line.split(":", 1) for line in reversed(lines) if ":" in line)
-    return {name.strip(): value.strip() for name, value in found.items()}
+    fields = dict(line.split(":", 1) for line in reversed(lines) if ":" in line)
+    return {name.strip(): value.strip() for name, value in fields.items()}
 
 
 def cpu_model() -> str:
@@ -32,12 +32,12 @@ def cpu_model() -> str:
 def cache_bytes(level: int, caches: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
     """Return the size of the data cache of a level, as Linux describes the first core, or 0 if it is unknown."""
     units = {"K": 1 << 10, "M": 1 << 20}
-    for each in caches.glob("index*"):
+    for index in caches.glob("index*"):
         try:
-            found, kind, size = ((each / name).read_text().strip() for name in ("level", "type", "size"))
+            level_text, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))
         except OSError:
             continue
-        if found == str(level) and kind != "Instruction" and size[:-1].isdigit():
+        if level_text == str(level) and kind != "Instruction" and size[:-1].isdigit():
             return int(size[:-1]) * units.get(size[-1], 0)
     return 0
 
@@ -59,9 +59,9 @@ def _getenv() -> Callable[[bytes], bytes | None] | None:
     """Return the C library's ``getenv``, which reads an environment variable; None if the system is not POSIX."""
     if os.name != "posix":
         return None
-    found = ctypes.PyDLL(None).getenv  # PyDLL keeps the interpreter's lock, so no thread can set a variable
-    found.argtypes, found.restype = [ctypes.c_char_p], ctypes.c_char_p
-    return found
+    getenv = ctypes.PyDLL(None).getenv  # PyDLL keeps the interpreter's lock, so no thread can set a variable
+    getenv.argtypes, getenv.restype = [ctypes.c_char_p], ctypes.c_char_p
+    return getenv
 
 
 def environment(name: bytes, default: str = "") -> str:
@@ -76,15 +76,15 @@ def environment(name: bytes, default: str = "") -> str:
     function = _getenv()
     if function is None:
         return os.environ.get(os.fsdecode(name), default)
-    found = function(name)
-    return default if found is None else os.fsdecode(found)
+    text = function(name)
+    return default if text is None else os.fsdecode(text)
 
 
 def cache_directory() -> Path | None:
     """Return the directory for the caches of this user; None if the user has no home directory."""
-    given = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME", "")
-    if sys.platform != "darwin" and os.path.isabs(given):  # XDG's specification says to ignore relative paths
-        return Path(given)
+    directory = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME", "")
+    if sys.platform != "darwin" and os.path.isabs(directory):  # XDG's specification says to ignore relative paths
+        return Path(directory)
     try:
         home = Path.home()
     except RuntimeError:
@@ -98,8 +98,8 @@ def _getcpu() -> Callable[[], int] | None:
     """Return the C library's ``sched_getcpu``, which returns the calling thread's core; None if there is none."""
     if not hasattr(os, "sched_setaffinity"):
         return None
-    found: Callable[[], int] | None = getattr(ctypes.PyDLL(None), "sched_getcpu", None)
-    return found
+    getcpu: Callable[[], int] | None = getattr(ctypes.PyDLL(None), "sched_getcpu", None)
+    return getcpu
 
 
 def present_core() -> int | None:

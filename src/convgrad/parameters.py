@@ -169,7 +169,7 @@ def with_parameters(document: str | None, parameters: Mapping[str, Parameter], n
         entry = own.get(name) or _entry(name, parameter, text)
         sections["Keyword Args:" if keyword else "Args:"].append(entry)
     parts = ["\n".join([title, *entries]) for title, entries in sections.items() if entries]
-    end = found.start() if (found := _END.search(text)) else len(text)
+    end = section.start() if (section := _END.search(text)) else len(text)
     wrapped = textwrap.fill(note, WIDTH)
     return "\n\n".join(part for part in (text[:end].rstrip(), wrapped, *parts, text[end:].rstrip()) if part)
 
@@ -211,10 +211,10 @@ def shape_of(name: str, document: str) -> str:
     '(K..., C/groups, O) in XIO'
     """
     _, _, shapes = document.partition("Shapes")
-    found = re.search(rf"\b{name}\s+(\([^()]*\)(?:\s+or\s+\([^()]*\))?)", shapes)
-    if found is None:
+    match = re.search(rf"\b{name}\s+(\([^()]*\)(?:\s+or\s+\([^()]*\))?)", shapes)
+    if match is None:
         raise KeyError(f"the docstring has no shape of {name}")
-    shape = " ".join(found[1].split())
+    shape = " ".join(match[1].split())
     layouts = re.match(r" \((\w+)(?:, (\w+))?\):", shapes)
     if layouts is None or "..." not in shape:
         return shape

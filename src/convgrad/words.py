@@ -40,13 +40,13 @@ def printable(text: str, length: int | None = LONGEST) -> str:
     return start if start.isprintable() else "".join(c if c.isprintable() else "?" for c in start)
 
 
-def counted(number: int, one: str) -> str:
+def counted(number: int, singular: str) -> str:
     """Return a number with its noun, in the plural unless the number is 1.
 
     >>> counted(1, "thread"), counted(2, "thread")
     ('1 thread', '2 threads')
     """
-    return f"{number} {one}{'s' * (number != 1)}"
+    return f"{number} {singular}{'s' * (number != 1)}"
 
 
 def duration(milliseconds: float) -> str:

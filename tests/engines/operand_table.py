@@ -35,7 +35,7 @@ from convgrad.plan.winograd.plans import PositionsPlan
 from convgrad.spec import exact_result
 from convgrad.spec.activation import RELU
 from convgrad.spec.geometry import Channels, Conv
-from convgrad.spec.operators import SolvesFor, Tensor
+from convgrad.spec.operators import SolvesFor, Tensor, solving_for
 from convgrad.spec.problem import Problem, posed
 from convgrad.spec.winograd import tile_order as tiles
 from convgrad.spec.winograd.algorithms import algorithms
@@ -297,9 +297,8 @@ def problem_of(group: Group, case: Case, with_bias: bool) -> Problem:
     layouts: dict[Tensor, str] = {"src": data, "dst": data, "bias": "NCX"}
     transposed = group.family.solves_for == "src" and with_bias
     layouts["weights"] = {"XIO": "XOI", "OIX": "IOX"}[weights] if transposed else weights
-    one = posed(
-        group.family.solves_for, transposed, case[0], layouts, group.operand, group.output, bias=with_bias
-    )  # fmt: skip
+    row = solving_for(group.family.solves_for, transposed)
+    one = posed(row, case[0], layouts, group.operand, group.output, bias=with_bias)
     return replace(one, algorithm=case[1])
 
 

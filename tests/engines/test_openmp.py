@@ -43,7 +43,7 @@ def cores(monkeypatch: pytest.MonkeyPatch) -> openmp.Runtime:
     found = openmp.runtime()
     assert found is not None
     four = found._replace(cores=lambda: 4)
-    monkeypatch.setattr(openmp, "_found", [four])
+    monkeypatch.setattr(openmp, "_runtimes", [four])
     monkeypatch.setattr(openmp, "_team", openmp._Team())
     return four
 
@@ -163,7 +163,7 @@ def test_code_is_held_while_a_region_runs_it(cores: openmp.Runtime, monkeypatch:
         return function
 
     runtime = cores._replace(parallel=lambda *_: held.append(made[-1]() is not None))
-    monkeypatch.setattr(openmp, "_found", [runtime])
+    monkeypatch.setattr(openmp, "_runtimes", [runtime])
     monkeypatch.setattr(pools, "_region", lambda: (compiled, wait.REGION))
     with settings.threads(2, pool=settings.OPENMP):
         pools.run(driver(lambda _: None), words(8), 64, 2, 1.0)

@@ -164,9 +164,9 @@ def test_every_tile_has_its_turn(images: int, rows: int, columns: int) -> None:
     one = tiles.turns(images, rows, columns)
     assert one.stretches == images * rows * one.parts
     assert columns <= one.parts * one.length < columns + one.parts
-    assert 1 <= one.each * one.length <= tiles.BLOCK
-    assert one.each == 1 or (one.each + 1) * one.length > tiles.BLOCK
-    blocks = -(-one.stretches // one.each)
+    assert 1 <= one.segments_per_block * one.length <= tiles.BLOCK
+    assert one.segments_per_block == 1 or (one.segments_per_block + 1) * one.length > tiles.BLOCK
+    blocks = -(-one.stretches // one.segments_per_block)
     assert (one.units - 1) * one.blocks < blocks <= one.units * one.blocks
     assert one.blocks <= tiles.MAX_BLOCKS
     assert one.units <= tiles.UNITS or blocks > tiles.UNITS * tiles.MAX_BLOCKS

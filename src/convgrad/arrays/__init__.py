@@ -135,9 +135,9 @@ def _conversion(named: list[tuple[str, Format]]) -> str:
     to = next((fmt for _, fmt in named if fmt is not formats.F64), named[0][1])
     others = [name for name, fmt in named if fmt is not to]
     module = "ml_dtypes" if to.is_extension else "numpy"
-    made = ". An array made without a dtype is f64" if formats.F64 in (fmt for _, fmt in named) else ""
+    default = ". An array made without a dtype is f64" if formats.F64 in (fmt for _, fmt in named) else ""
     ways = " and ".join(f"numpy.asarray({name}, {module}.{to.dtype.name})" for name in others)
-    return f"{made}. Use {ways}"
+    return f"{default}. Use {ways}"
 
 
 def output_format(dtype: object, common: Format, operator: str) -> Format:

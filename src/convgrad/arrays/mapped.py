@@ -102,7 +102,7 @@ def _by_address(arrays: Sequence[Array]) -> list[FilePlace | None]:
     places: list[FilePlace | None] = [None] * len(arrays)
     addresses = [address_of(array) for array in arrays]
     for line in Path("/proc/self/maps").read_bytes().splitlines():
-        first, end = (int(each, 16) for each in line[: line.index(b" ")].split(b"-"))
+        first, end = (int(address, 16) for address in line[: line.index(b" ")].split(b"-"))
         for at, address in enumerate(addresses):
             if first <= address < end:
                 _, access, offset, device, inode, *_ = line.split(maxsplit=5)

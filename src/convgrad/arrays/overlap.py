@@ -60,23 +60,23 @@ def _overlap_along(axes: list[tuple[int, int]], size: int, search: _Search) -> b
     return search.finds(limits, center - size + 1, center + size - 1)
 
 
-def overlaps(one: Array, other: Array) -> bool | None:
+def overlaps(operand: Array, other: Array) -> bool | None:
     """Return whether an element of one array shares memory with an element of another; None if it is too hard."""
-    if not np.may_share_memory(one, other):  # compares the bounds, which is fast
+    if not np.may_share_memory(operand, other):  # compares the bounds, which is fast
         return False
     limits = Counter[int]()
     first = []  # the lowest address of each array
-    for array in (one, other):
+    for array in (operand, other):
         axes = [*zip(array.strides, array.shape, strict=True)]
         limits.update({abs(s): 0 for s, _ in axes})
         for s, n in axes:
             limits[abs(s)] += n - 1
         first.append(address_of(array) + sum(min(s, 0) * (n - 1) for s, n in axes))
-    # An element of ``other`` minus an element of ``one``. The indices of ``one`` are counted from its end.
-    end = sum(abs(s) * (n - 1) for s, n in zip(one.strides, one.shape, strict=True))
+    # An element of ``other`` minus an element of ``operand``. The indices of ``operand`` are counted from its end.
+    end = sum(abs(s) * (n - 1) for s, n in zip(operand.strides, operand.shape, strict=True))
     center = first[0] + end - first[1]
     try:
-        return _Search().finds(limits, center - other.itemsize + 1, center + one.itemsize - 1)
+        return _Search().finds(limits, center - other.itemsize + 1, center + operand.itemsize - 1)
     except _TooHardError:
         return None
 
@@ -98,7 +98,7 @@ class _Search:
             largest.append(largest[-1] + n * limit)
             divisors.append(gcd(divisors[-1], n))
 
-        def found(left: int, low: int, high: int) -> bool:
+        def is_reached(left: int, low: int, high: int) -> bool:
             low, high = max(low, 0), min(high, largest[left])
             if low == 0 or high < low:
                 return low <= high
@@ -109,8 +109,8 @@ class _Search:
                 self._steps -= 1
                 if self._steps < 0:
                     raise _TooHardError
-                if found(left - 1, low - n * number, high - n * number):
+                if is_reached(left - 1, low - n * number, high - n * number):
                     return True
             return False
 
-        return found(len(terms), low, high)
+        return is_reached(len(terms), low, high)

@@ -43,7 +43,7 @@ class ArrayBlocks:
 
     def read(self, region: Region) -> BlockRead:
         """Return the parts of blocks that form a region. The region must not be empty."""
-        axes = [list(self._along(axis, one)) for axis, one in enumerate(region)]
+        axes = [list(self._along(axis, span)) for axis, span in enumerate(region)]
         parts = []
         for at in product(*axes):
             block, within, whole = zip(*at, strict=True)

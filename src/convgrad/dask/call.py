@@ -39,14 +39,14 @@ def call(
     prepared = prepare(operator, stand_ins, attributes, dtype, lenient=True).activated(activation)
     problem = prepared.problem
     named = {port.name: value for port, value in zip(op.operands, operands, strict=False)}
-    given: list[Any] = [named[name] for name in prepared.taken]
-    if not any(map(_is_array, given)):  # T1
+    arguments: list[Any] = [named[name] for name in prepared.taken]
+    if not any(map(_is_array, arguments)):  # T1
         got = ", ".join(f"{name} a {type(named[name]).__name__}" for name in prepared.taken)
         refuse("T1", op.name, f"one operand must be a dask array; got {got}. Use convgrad.run")
     check_order(problem)
     if problem.note:
         warnings.warn(problem.note, UserWarning, stacklevel=3)
-    tensors = [*zip(problem.operands, given, prepared.taken.values(), strict=True)]
+    tensors = [*zip(problem.operands, arguments, prepared.taken.values(), strict=True)]
     batch = next((value.chunks[0] for tensor, value, _ in tensors if tensor in BATCHED and _is_array(value)), -1)
     collections = {tensor: _dask_array(tensor, value, array, batch) for tensor, value, array in tensors}
     return array_of(problem, collections, threads)

@@ -45,7 +45,7 @@ class Written:
         return [(images, ranges) for images, *ranges in product(self.images, *self.axes)]  # type: ignore[misc]
 
 
-def summed(problem: Problem, given: Mapping[Tensor, Chunks]) -> tuple[BatchPiece, ...]:
+def summed(problem: Problem, chunks_of: Mapping[Tensor, Chunks]) -> tuple[BatchPiece, ...]:
     """Return the pieces of a weight or bias gradient, given the chunks of src and dst. No operand may be empty.
 
     The batch is cut between leaves of the reduction tree, near the ends of chunks. Each image is cut into rows near the
@@ -56,18 +56,18 @@ def summed(problem: Problem, given: Mapping[Tensor, Chunks]) -> tuple[BatchPiece
     >>> [piece.images for piece in summed(one, {"src": chunks, "dst": chunks})]  # a leaf has 5 images
     [range(0, 10), range(10, 15), range(15, 25), range(25, 30), range(30, 40), range(40, 50)]
     """
-    batch, each = problem.geometry.batch, leaf_images(problem.geometry)
+    batch, per_leaf = problem.geometry.batch, leaf_images(problem.geometry)
     *operands, output = map(prod, canonical_shapes(problem))
     image_bytes = sum(operands) * problem.operand_format.dtype.itemsize // batch
     lie = dict(zip(problem.operands, problem.layouts, strict=False))
-    canonical = {tensor: to_canonical_chunks(chunks, lie[tensor]) for tensor, chunks in given.items()}
+    canonical = {tensor: to_canonical_chunks(chunks, lie[tensor]) for tensor, chunks in chunks_of.items()}
     finest = max((ends_of(chunks[0]) for chunks in canonical.values()), key=len)
-    at = cuts(finest, each, lambda image: -(-image // each), image_bytes, output * SUM_BYTES)
+    at = cuts(finest, per_leaf, lambda image: -(-image // per_leaf), image_bytes, output * SUM_BYTES)
     regions = _rows(problem, canonical, image_bytes, output * SUM_BYTES)
     return tuple(BatchPiece(images, regions) for images in ranges_between(at))
 
 
-def coincide(problem: Problem, given: Mapping[Tensor, Chunks]) -> bool:
+def coincide(problem: Problem, chunks_of: Mapping[Tensor, Chunks]) -> bool:
     """Return whether there are several operands, and their blocks of the same index have the same images and positions.
 
     >>> from convgrad.notation import problem
@@ -76,7 +76,7 @@ def coincide(problem: Problem, given: Mapping[Tensor, Chunks]) -> bool:
     [True, False, False]
     """
     lie, axes = dict(zip(problem.operands, problem.layouts, strict=False)), range(len(positions(problem)))
-    canonical = {tensor: to_canonical_chunks(chunks, lie[tensor]) for tensor, chunks in given.items()}
+    canonical = {tensor: to_canonical_chunks(chunks, lie[tensor]) for tensor, chunks in chunks_of.items()}
     ends = {
         (ends_of(chunks[0]), *(_ends_of_positions(problem, tensor, chunks, axis) for axis in axes))
         for tensor, chunks in canonical.items()
@@ -132,15 +132,15 @@ def ends_of(chunks: Sequence[int]) -> tuple[int, ...]:
 
 def ranges_between(ends: Sequence[int]) -> tuple[range, ...]:
     """Return the adjacent ranges with these ends. The first range begins at 0."""
-    return tuple(range(*one) for one in pairwise((0, *ends)))
+    return tuple(range(*bounds) for bounds in pairwise((0, *ends)))
 
 
 def _ends_of_positions(problem: Problem, tensor: Tensor, canonical: Chunks, axis: int) -> tuple[int, ...]:
     """Return the ends of the ranges of positions that belong to the chunks of ``tensor`` along a spatial axis."""
     geometry, ends, extent = problem.geometry, ends_of(canonical[SPATIAL + axis]), positions(problem)[axis]
     if not isinstance(geometry, Channels) and tensor != swept(problem):
-        met = _src_before if tensor == "dst" else _dst_before
-        ends = (*(met(geometry.axes[axis], end) for end in ends[:-1]), extent)
+        before = _src_before if tensor == "dst" else _dst_before
+        ends = (*(before(geometry.axes[axis], end) for end in ends[:-1]), extent)
     return tuple(dict.fromkeys(min(end, extent) for end in ends if end > 0))
 
 
@@ -155,13 +155,13 @@ def _src_before(axis: Axis, end: int) -> int:
 
 
 def cuts(
-    ends: Sequence[int], each: int, leaf_at: Callable[[int], int], unit_bytes: int, sum_bytes: int
+    ends: Sequence[int], smallest: int, leaf_at: Callable[[int], int], unit_bytes: int, sum_bytes: int
 ) -> tuple[int, ...]:
     """Return the cuts of an axis: multiples of a grain near the ``ends`` of its chunks, and the extent of the axis.
 
-    The grain is ``each``, or ``each`` times 16, 256 and so on. The function chooses the grain that moves the fewest
-    bytes between blocks. If a cut is not the end of a chunk, parts of blocks are moved, of ``unit_bytes`` per position.
-    If a cut is not a multiple of 16 or 256 leaves, there are more partial sums, and each is moved as an array
+    The grain is ``smallest``, or ``smallest`` times 16, 256 and so on. The function chooses the grain that moves the
+    fewest bytes between blocks. If a cut is not the end of a chunk, parts of blocks are moved, of ``unit_bytes`` per
+    position. If a cut is not a multiple of 16 or 256 leaves, there are more partial sums, and each is moved as an array
     of ``sum_bytes``. Grains that give far fewer pieces than chunks are excluded. ``leaf_at`` returns the number of
     leaves before a cut.
 
@@ -170,8 +170,8 @@ def cuts(
     >>> cuts((3, 6, 7), 5, lambda image: -(-image // 5), 1, 1)
     (5, 7)
     """
-    total, longest = ends[-1], max(len(one) for one in ranges_between(ends))
-    grains = [each]
+    total, longest = ends[-1], max(len(span) for span in ranges_between(ends))
+    grains = [smallest]
     while 2 * grains[-1] * FAN_IN <= 3 * longest:
         grains.append(grains[-1] * FAN_IN)
 

@@ -24,10 +24,10 @@ BATCHED = ("src", "dst")  # tensors whose first axis is the batch
 class OnCuts:
     """A task that reads only a part of some blocks, for example because no tap reads the remainder."""
 
-    task: Callable[..., Any]
+    task: Callable[..., object]
     cuts: tuple[CopyTask | None, ...]
 
-    def __call__(self, *blocks: Array) -> Any:
+    def __call__(self, *blocks: Array) -> object:
         """Cut the blocks and call the task."""
         return self.task(*(cut(block) if cut else block for cut, block in zip(self.cuts, blocks, strict=True)))
 
@@ -44,7 +44,7 @@ def are_blocks(operands: Mapping[Tensor, Any], images: Sequence[range]) -> bool:
 def beside(name: str, arrays: Sequence[Any]) -> Blockwise:
     """Return the layer whose value at the key (``name``, *index) is the tuple of all arrays' blocks with this index."""
     axes = tuple(range(arrays[0].ndim))
-    pairs = [one for array in arrays for one in (array.name, axes)]
+    pairs = [argument for array in arrays for argument in (array.name, axes)]
     return blockwise(_beside, name, axes, *pairs, numblocks={array.name: array.numblocks for array in arrays})
 
 
@@ -52,14 +52,16 @@ def _beside(*blocks: Array) -> tuple[Array, ...]:
     return blocks
 
 
-def on_blocks(name: str, rank: int, tasks: Sequence[Callable[..., Any]], operands: Mapping[Tensor, Any]) -> Blockwise:
+def on_blocks(
+    name: str, rank: int, tasks: Sequence[Callable[..., object]], operands: Mapping[Tensor, Any]
+) -> Blockwise:
     """Return the layer whose value at the key (``name``, n, 0, ...) is the result of task n on each operand's block n.
 
     A key has ``rank`` numbers after the name. All axes except the batch have one block, so one index serves for them.
     """
-    each = BlockwiseDepDict({(n,): task for n, task in enumerate(tasks)}, numblocks=(len(tasks),))
+    tasks_by_number = BlockwiseDepDict({(n,): task for n, task in enumerate(tasks)}, numblocks=(len(tasks),))
     indices = tuple(range(rank))
-    pairs: list[Any] = [each, indices[:1]]
+    pairs: list[Any] = [tasks_by_number, indices[:1]]
     for tensor, array in operands.items():
         first = 0 if tensor in BATCHED else 1
         pairs += [array.name, (first, *[1] * (array.ndim - 1))]

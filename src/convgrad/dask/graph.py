@@ -26,7 +26,7 @@ from convgrad.spec.problem import Problem
 from convgrad.spec.subproblems import Ranges, subproblem_of, whole
 
 Key = tuple[Any, ...]
-Given = Any  # an argument of a task: a TaskRef, or a nested Task
+Argument = Any  # an argument of a task: a TaskRef, or a nested Task
 Data = Mapping[Tensor, Any]  # dask arrays by operand
 CHANNELS = 1  # the axis of channels in canonical data
 
@@ -49,23 +49,25 @@ class TaskGraph:
         self._names = dict(zip(problem.operands, find(problem.operator).array_names, strict=False))
         self._blocks = {tensor: ArrayBlocks(array.chunks) for tensor, array in operands.items()}
 
-    def put(self, kind: str, at: tuple[int, ...], task: Callable[..., Any], given: Sequence[Given]) -> TaskRef:
+    def put(
+        self, kind: str, at: tuple[int, ...], task: Callable[..., object], arguments: Sequence[Argument]
+    ) -> TaskRef:
         """Add a task that is called with the given arguments, and return a reference to its value."""
-        return self._put((f"{self.label}-{kind}-{self.token}", *at), task, given)
+        return self._put((f"{self.label}-{kind}-{self.token}", *at), task, arguments)
 
-    def put_result(self, at: tuple[int, ...], task: Callable[..., Any], given: Sequence[Given]) -> TaskRef:
+    def put_result(self, at: tuple[int, ...], task: Callable[..., object], arguments: Sequence[Argument]) -> TaskRef:
         """Add a task whose value is a block of the result, and return a reference to it."""
-        return self._put((self.name, *at), task, given)
+        return self._put((self.name, *at), task, arguments)
 
-    def _put(self, key: Key, task: Callable[..., Any], given: Sequence[Given]) -> TaskRef:
-        self.tasks[key] = Task(key, task, *given)
+    def _put(self, key: Key, task: Callable[..., object], arguments: Sequence[Argument]) -> TaskRef:
+        self.tasks[key] = Task(key, task, *arguments)
         return TaskRef(key)
 
     def reading(
         self, task: type[Write | Sum | SumRows], images: range, ranges: Ranges
-    ) -> tuple[Write | Sum | SumRows, list[Given]]:
+    ) -> tuple[Write | Sum | SumRows, list[Argument]]:
         """Return a task on images and a region, and references to the blocks or parts that it reads."""
-        blocks: list[Given] = []
+        blocks: list[Argument] = []
         extents: list[Chunks] = []
         regions = subproblem_of(self.problem, images, ranges).reads
         for tensor, region in zip(self.problem.operands, regions, strict=True):
@@ -74,15 +76,15 @@ class TaskGraph:
             blocks += [self._part(tensor, *part) for part in read.parts]
         return task(self.problem, images, ranges, tuple(extents), self.threads), blocks
 
-    def _part(self, tensor: Tensor, block: tuple[int, ...], within: tuple[slice, ...], is_whole: bool) -> Given:
+    def _part(self, tensor: Tensor, block: tuple[int, ...], within: tuple[slice, ...], is_whole: bool) -> Argument:
         """Return a reference to a block, or to a part of it."""
         whole_block = self._block(tensor, block)
         if is_whole:
             return whole_block
-        ends = (end for one in within for end in (one.start, one.stop))
+        ends = (end for span in within for end in (span.start, span.stop))
         return self.put(f"read-{tensor}", (*block, *ends), self._cut(tensor, block, within), [whole_block])
 
-    def _block(self, tensor: Tensor, block: tuple[int, ...]) -> Given:
+    def _block(self, tensor: Tensor, block: tuple[int, ...]) -> Argument:
         if not self._beside:
             return TaskRef((self.operands[tensor].name, *block))
         return Task(None, itemgetter(list(self.operands).index(tensor)), TaskRef((self._beside, *block)))
@@ -106,12 +108,12 @@ class TaskGraph:
         everything, tasks = whole(self.problem), []
         for some in images:
             regions = subproblem_of(self.problem, some, everything).reads
-            reads = {t: self._blocks[t].read(one) for t, one in zip(self.problem.operands, regions, strict=True)}
+            reads = {t: self._blocks[t].read(region) for t, region in zip(self.problem.operands, regions, strict=True)}
             extents = tuple(read.extents for read in reads.values())
-            one = task(self.problem, some, everything, extents, self.threads)
+            block_task = task(self.problem, some, everything, extents, self.threads)
             parts = [(t, *part) for t, read in reads.items() for part in read.parts]
             cuts = tuple(None if is_whole else self._cut(t, block, within) for t, block, within, is_whole in parts)
-            tasks.append(one if not any(cuts) else OnCuts(one, cuts))
+            tasks.append(block_task if not any(cuts) else OnCuts(block_task, cuts))
         self.layers[name] = on_blocks(name, rank, tasks, self.operands)
         return [TaskRef((name, n, *[0] * (rank - 1))) for n in range(len(images))]
 
@@ -168,7 +170,7 @@ def _part(graph: TaskGraph, at: int, piece: BatchPiece) -> TaskRef:
 
 
 def _climbed(
-    graph: TaskGraph, kind: str, at: tuple[int, ...], sums: list[TaskRef], task: Callable[..., Any]
+    graph: TaskGraph, kind: str, at: tuple[int, ...], sums: list[TaskRef], task: Callable[..., object]
 ) -> list[TaskRef]:
     """Combine neighbouring sums, 16 at a time, until at most 16 sums remain; return references to them."""
     level = 0

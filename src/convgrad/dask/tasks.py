@@ -35,15 +35,15 @@ class OnSubProblem:
     operands: tuple[Chunks, ...]
     threads: int
 
-    def given(self, blocks: Sequence[object]) -> list[Array]:
+    def arrays(self, blocks: Sequence[object]) -> list[Array]:
         """Return the operands, assembled from checked blocks, in the caller's order of axes."""
         check_order(self.problem)
         left, names = iter(blocks), find(self.problem.operator).array_names
-        found = []
+        operands = []
         for name, extents in zip(names, self.operands, strict=False):
-            each = [_checked(next(left), shape, self.problem, name) for shape in product(*extents)]
-            found.append(assembled(extents, each))
-        return found
+            parts = [_checked(next(left), shape, self.problem, name) for shape in product(*extents)]
+            operands.append(assembled(extents, parts))
+        return operands
 
 
 def _checked(block: object, shape: tuple[int, ...], problem: Problem, name: str) -> Array:
@@ -79,7 +79,7 @@ class Write(OnSubProblem):
     def __call__(self, *blocks: Array) -> Array:
         """Return the region of the result."""
         part = subproblem_of(self.problem, self.images, self.ranges).problem
-        return solve(part, self.given(blocks), threads=self.threads)
+        return solve(part, self.arrays(blocks), threads=self.threads)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Sum(OnSubProblem):
     def __call__(self, *blocks: Array) -> Partials:
         """Return the partial sums of the images."""
         part = of_images(self.problem, len(self.images))
-        operands = canonical(part, dict(zip(part.operands, self.given(blocks), strict=True)))
+        operands = canonical(part, dict(zip(part.operands, self.arrays(blocks), strict=True)))
         return partials_of(part, operands, self.images.start, self.threads)
 
 
@@ -99,11 +99,11 @@ class SumRows(OnSubProblem):
 
     def __call__(self, *blocks: Array) -> tuple[Rows, ...]:
         """Return the partial sums of the rows, one entry per image."""
-        given, found = self.given(blocks), []
+        operands, sums = self.arrays(blocks), []
         for n, image in enumerate(self.images):
             subproblem = subproblem_of_rows(self.problem, image, self.ranges[0])
-            found.append(rows_of(subproblem, self.problem, [array[n : n + 1] for array in given], self.threads))
-        return tuple(found)
+            sums.append(rows_of(subproblem, self.problem, [array[n : n + 1] for array in operands], self.threads))
+        return tuple(sums)
 
 
 def add_rows(*parts: tuple[Rows, ...]) -> tuple[Rows, ...]:

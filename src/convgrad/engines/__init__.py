@@ -169,8 +169,8 @@ def norms2(problem: Problem, operands: Sequence[Array], out: Array, threads: int
     if is_product(problem):
         products.norms2(problem, operands, out, engine.squares)
         return
-    for part, given in in_parts(problem, operands):
-        engine.norms2(part, given, norms, count(threads))
+    for part, arrays in in_parts(problem, operands):
+        engine.norms2(part, arrays, norms, count(threads))
         if norms is out:
             norms = np.empty_like(out)
         else:

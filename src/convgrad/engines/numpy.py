@@ -34,9 +34,9 @@ Ranges = tuple[range, ...]
 @in_default_environment
 def execute(problem: Problem, operands: Sequence[Array], out: Array) -> None:
     """Compute a problem from canonical operands into the canonical view ``out``; add to ``out`` if it accumulates."""
-    given: dict[str, Array] = dict(zip(problem.operands, operands, strict=True))
+    arrays: dict[str, Array] = dict(zip(problem.operands, operands, strict=True))
     with np.errstate(all="ignore"):
-        _SOLVERS[problem.solves_for](problem, given, out)
+        _SOLVERS[problem.solves_for](problem, arrays, out)
 
 
 # -- blocks --------------------------------------------------------------------------------------------------------
@@ -154,10 +154,10 @@ def store_sums(sums: Array, out: Array, problem: Problem, bias: Array | None) ->
 # -- one function per pass -----------------------------------------------------------------------------------------
 
 
-def _solve_data(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
+def _solve_data(problem: Problem, arrays: Mapping[str, Array], out: Array) -> None:
     """Compute forward or backward data: for each block of the output, add the products of all taps."""
-    conv, weights, backward = _conv(problem), given["weights"], problem.solves_for == "src"
-    operand, channels = (given["dst"], conv.src_channels) if backward else (given["src"], conv.dst_channels)
+    conv, weights, backward = _conv(problem), arrays["weights"], problem.solves_for == "src"
+    operand, channels = (arrays["dst"], conv.src_channels) if backward else (arrays["src"], conv.dst_channels)
     everywhere = tuple(range(a.dst if backward else a.src) for a in conv.axes)
     for images, *positions in _blocks(problem):
         block = tuple(positions)
@@ -169,11 +169,11 @@ def _solve_data(problem: Problem, given: Mapping[str, Array], out: Array) -> Non
             w = _weights_of(tap, weights, problem, conv)
             shifted = (slice(s.start - r.start, s.stop - r.start, s.step) for s, r in zip(stored, block, strict=True))
             _add((w.swapaxes(1, 2) if backward else w) @ x, sums[(slice(None), slice(None), *shifted)])
-        store_sums(sums, out[_index(images, positions)], problem, given.get("bias"))
+        store_sums(sums, out[_index(images, positions)], problem, arrays.get("bias"))
 
 
-def _solve_weights(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
-    conv, src, dst = _conv(problem), given["src"], given["dst"]
+def _solve_weights(problem: Problem, arrays: Mapping[str, Array], out: Array) -> None:
+    conv, src, dst = _conv(problem), arrays["src"], arrays["dst"]
     everywhere = tuple(range(a.src) for a in conv.axes)
     per_group = (conv.groups, conv.dst_channels // conv.groups, conv.src_channels // conv.groups)
     sums = np.zeros((conv.taps, *per_group), _dtype(problem))
@@ -187,17 +187,17 @@ def _solve_weights(problem: Problem, given: Mapping[str, Array], out: Array) -> 
     store_sums(canonical.transpose(axes, axes + 1, *range(axes)), out, problem, None)
 
 
-def _solve_bias_add(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
+def _solve_bias_add(problem: Problem, arrays: Mapping[str, Array], out: Array) -> None:
     for images, *positions in _blocks(problem):
         block = _index(images, positions)
-        store_sums(given["src"][block].astype(_dtype(problem)), out[block], problem, given["bias"])
+        store_sums(arrays["src"][block].astype(_dtype(problem)), out[block], problem, arrays["bias"])
 
 
-def _solve_bias(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
+def _solve_bias(problem: Problem, arrays: Mapping[str, Array], out: Array) -> None:
     dtype = _dtype(problem)
     sums = np.zeros(out.shape, dtype)
     for images, *positions in _blocks(problem):
-        part = given["dst"][_index(images, positions)]
+        part = arrays["dst"][_index(images, positions)]
         sums += part.astype(dtype).sum(axis=(0, *range(2, part.ndim)))
     store_sums(sums, out, problem, None)
 
@@ -243,9 +243,9 @@ class NumPyCall:
     def at(self, operands: Sequence[int], out: int, keep: object) -> None:
         """Compute the problem from the operands at these addresses into the output at ``out``."""
         problem, shapes = self.problem, canonical_shapes(self.problem)
-        *given, to = self.strides
+        *strides, to = self.strides
         dtype = problem.operand_format.dtype
-        arrays = [array_at(*each, dtype) for each in zip(operands, shapes, given, strict=False)]
+        arrays = [array_at(*place, dtype) for place in zip(operands, shapes, strides, strict=False)]
         self.on(arrays, array_at(out, shapes[-1], to, problem.output_format.dtype))
 
     def on(self, operands: Sequence[Array], out: Array) -> None:
@@ -278,8 +278,8 @@ class NumPyEngine:
         """Write the squared norm of each sample's gradient into ``out``, one sample after the other."""
         gradient = np.empty(problem.output_shape, problem.output_format.dtype)
         for sample in range(len(out)):
-            one = [operand[sample : sample + 1] for operand in operands]
-            execute(problem, one, gradient.transpose(problem.output_order))
+            sample_operands = [operand[sample : sample + 1] for operand in operands]
+            execute(problem, sample_operands, gradient.transpose(problem.output_order))
             out[sample] = squares_in_order(gradient)
 
     @in_default_environment

@@ -43,7 +43,7 @@ def _was_forked(stat: Path = Path("/proc/self/stat")) -> bool:
 
 # The process that imported this module, unless it was forked: its parent's runtime may have started threads before.
 _process = os.getpid() if sys.platform == "linux" and not _was_forked() else None
-_found: list[Runtime] = []
+_runtimes: list[Runtime] = []
 
 
 def runtime() -> Runtime | None:
@@ -55,9 +55,9 @@ def runtime() -> Runtime | None:
     """
     if os.getpid() != _process:
         return None
-    if not _found and (found := _look()) is not None:
-        _found.append(found)
-    return _found[0] if _found else None
+    if not _runtimes and (loaded := _look()) is not None:
+        _runtimes.append(loaded)
+    return _runtimes[0] if _runtimes else None
 
 
 def why_not() -> str:

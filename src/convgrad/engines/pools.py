@@ -85,23 +85,23 @@ def _run_by_team(
     if there == 1:
         work(kernel, addressof(arguments), scratch_bytes)
         return
-    # ``each`` keeps the function alive: if two threads compile the function at once, the cache drops one of them.
+    # ``function`` keeps it alive: if two threads compile the function at once, the cache drops one of them.
     region, record = _region()
-    found, each = _found(), region()
+    runtime, function = _openmp_runtime(), region()
     step = -(-scratch_bytes // PAGE_BYTES) * PAGE_BYTES
     address, memory = scratch.own.address(there * step, there)
-    given = words(len(record.columns))
-    system = (found.number, found.system_call, found.gettid, 0)
-    given[:] = [kernel.address, addressof(arguments), address, step, there, *system]
-    found.parallel(each.address, addressof(given), max(there, found.threads()), 0)
-    openmp.record_member(given[record.index("member")])
+    arguments_of_team = words(len(record.columns))
+    system = (runtime.number, runtime.system_call, runtime.gettid, 0)
+    arguments_of_team[:] = [kernel.address, addressof(arguments), address, step, there, *system]
+    runtime.parallel(function.address, addressof(arguments_of_team), max(there, runtime.threads()), 0)
+    openmp.record_member(arguments_of_team[record.index("member")])
     del memory
 
 
-def _found() -> openmp.Runtime:
-    found = openmp.runtime()
-    assert found is not None, "calls are sent here where there is a runtime"
-    return found
+def _openmp_runtime() -> openmp.Runtime:
+    runtime = openmp.runtime()
+    assert runtime is not None, "calls are sent here where there is a runtime"
+    return runtime
 
 
 def _there(threads: int) -> int:
@@ -109,8 +109,8 @@ def _there(threads: int) -> int:
 
     This is 1 inside a parallel region of OpenMP, and while the interpreter ends.
     """
-    found = _found()
-    return 1 if sys.is_finalizing() or found.inside() else min(threads, found.cores())
+    runtime = _openmp_runtime()
+    return 1 if sys.is_finalizing() or runtime.inside() else min(threads, runtime.cores())
 
 
 def _waits(threads: int, there: int, time_ms: float) -> bool:

@@ -23,13 +23,13 @@ def norms2(problem: Problem, operands: Sequence[Array], out: Array, squares: Squ
     """
     step = max(1, CHUNK_BYTES // (4 * sum(prod(array.shape[1:]) for array in operands)))
     for first in range(0, len(out), step):
-        made = factors(problem, [array[first : first + step] for array in operands])
-        if not made[0].size:  # no tap exists, so a NaN in diff_dst must not reach the result
+        sides = factors(problem, [array[first : first + step] for array in operands])
+        if not sides[0].size:  # no tap exists, so a NaN in diff_dst must not reach the result
             out[:] = 0
             return
         src, dst = (
-            squares(np.ascontiguousarray(one, np.float32).reshape(-1, one.shape[-1])).reshape(one.shape[:2])
-            for one in made
+            squares(np.ascontiguousarray(side, np.float32).reshape(-1, side.shape[-1])).reshape(side.shape[:2])
+            for side in sides
         )
         with np.errstate(all="ignore"):
             out[first : first + step] = np.cumsum(src * dst, axis=1)[:, -1]  # np.sum would add groups in another order

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from numbers import Real
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import ParamSpec, TypeVar
 
 from convgrad.engines import openmp
 from convgrad.errors import InvalidAttributeError
@@ -20,7 +20,8 @@ _OURS = b"CONVGRAD_NUM_THREADS"
 MAX_THREADS = 4096  # the limit for a call: no machine has more cores
 CAPS = ("avx512bf16", "avx512", "avx2", "neon", "numpy")
 OWN, OPENMP = POOLS = ("own", "openmp")  # names of the thread pools: convgrad's own, and the OpenMP runtime
-Made = TypeVar("Made")
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 _pool: ContextVar[str | None] = ContextVar("convgrad_pool", default=None)
 _wanted: ContextVar[int | None] = ContextVar("convgrad_threads", default=None)
 _tune: ContextVar[bool] = ContextVar("convgrad_tune", default=False)
@@ -91,13 +92,15 @@ def pool() -> str:
     return _pool.get() or OWN
 
 
-def on(name: str, compute: Callable[..., Made], *given: Any, **named: Any) -> Made:
+def on(
+    name: str, compute: Callable[Parameters, Result], *arguments: Parameters.args, **named: Parameters.kwargs
+) -> Result:
     """Call a function with ``name`` as the context's pool, unless a pool is selected already; return its result."""
     if name == OWN or _pool.get() is not None:
-        return compute(*given, **named)
+        return compute(*arguments, **named)
     token = _pool.set(name)
     try:
-        return compute(*given, **named)
+        return compute(*arguments, **named)
     finally:
         _pool.reset(token)
 
@@ -152,8 +155,8 @@ def _checked_accuracy(maximum: object, operator: str) -> float:
 
 def accuracy(max_error: float | None, operator: str = "max_error") -> float:
     """Return the allowed multiple of the direct sum's error bound: ``max_error``, else that of the context, else 1."""
-    found: float = _DIRECT.in_force if max_error is None else _checked_accuracy(max_error, operator)
-    return 1.0 if found is _DIRECT else found  # torch.compile of PyTorch 2.11 cannot trace a conversion to float
+    bound: float = _DIRECT.in_force if max_error is None else _checked_accuracy(max_error, operator)
+    return 1.0 if bound is _DIRECT else bound  # torch.compile of PyTorch 2.11 cannot trace a conversion to float
 
 
 @contextmanager
@@ -227,10 +230,10 @@ def kernel_directory() -> Path | None:
     asked = _cache.get()
     if asked is not _UNSET:
         return asked
-    given = environment(b"CONVGRAD_CACHE_DIR", str(_UNSET))
-    if given != str(_UNSET):
-        given = os.path.expanduser(given)  # which leaves ~ where the home directory is unknown
-        return None if given.strip().lower() in ("", "off") or given.startswith("~") else Path(given)
+    path = environment(b"CONVGRAD_CACHE_DIR", str(_UNSET))
+    if path != str(_UNSET):
+        path = os.path.expanduser(path)  # which leaves ~ where the home directory is unknown
+        return None if path.strip().lower() in ("", "off") or path.startswith("~") else Path(path)
     place = cache_directory()
     return None if place is None else place / "convgrad"
 
@@ -250,15 +253,15 @@ def asked_of_us() -> int | None:
 
 
 def _by_environment(name: bytes) -> int | None:
-    given = environment(name)
-    if not given:
+    text = environment(name)
+    if not text:
         return None
-    value = given.split(",")[0].strip()
+    value = text.split(",")[0].strip()
     if value.isdecimal() and 1 <= int(value[:20]) <= MAX_THREADS:
         return int(value)
     if value and name is _OURS:  # OMP_NUM_THREADS may have values that only other libraries understand
         wanted = f"a positive integer, {MAX_THREADS} at most"
-        raise InvalidAttributeError(f"CONVGRAD_NUM_THREADS must be {wanted}; got {given!r:.200}")
+        raise InvalidAttributeError(f"CONVGRAD_NUM_THREADS must be {wanted}; got {text!r:.200}")
     return None
 
 

@@ -17,7 +17,7 @@ SPARE_BYTES = 2 << 20  # more than the interpreter allocates while a thread star
 _OURS: dict[str, Any] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 MAIL = ("state", "kernel", "arguments", "scratch", "scratch_bytes", "pending")  # fields of a mailbox, 64 bits each
 AWAY, READY, POSTED, CLAIMED, LEAVE = range(5)  # values of the field ``state`` of a mailbox
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 ending: list[bool] = []  # not empty once the interpreter is about to end: then no threads are started
 
@@ -88,19 +88,19 @@ def start(work: Callable[[], None], name: str, stack_bytes: int) -> threading.Th
     return thread
 
 
-def run_on_large_stack(work: Callable[[], Made]) -> Made:
+def run_on_large_stack(work: Callable[[], Result]) -> Result:
     """Call ``work`` on a new thread with a large stack, which LLVM needs, and return its result.
 
     The thread also keeps signal handlers out of LLVM's Python binding, because Python runs them on the main thread. The
     work is done in the default floating-point environment, because a new thread would inherit that of the caller.
     """
     in_default = in_default_environment(work)
-    made: list[Made] = []
+    results: list[Result] = []
     failed: list[BaseException] = []
 
     def run() -> None:
         try:
-            made.append(in_default())
+            results.append(in_default())
         except BaseException as error:
             failed.append(error)
 
@@ -111,10 +111,10 @@ def run_on_large_stack(work: Callable[[], Made]) -> Made:
     thread.join()
     if failed:
         raise failed[0]
-    return made[0]
+    return results[0]
 
 
-def deferred(importing: Callable[[], Made]) -> Callable[[], Made]:
+def deferred(importing: Callable[[], Result]) -> Callable[[], Result]:
     """Decorate a function that imports and returns names: it runs at the first call, and its result is kept.
 
     Forks wait for the imports, so that no child inherits a partly loaded module. The function must do nothing else: a
@@ -122,7 +122,7 @@ def deferred(importing: Callable[[], Made]) -> Callable[[], Made]:
     """
 
     @cache
-    def imported() -> Made:
+    def imported() -> Result:
         with _loading:
             return run_on_large_stack(importing)
 

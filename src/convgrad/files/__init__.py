@@ -115,10 +115,10 @@ def mapped(place: str, fmt: Format | None = None) -> Any:
         name = _one_key(path, key, members) if _kind(path).keyed else next(iter(members))
         member = members[name]
         if member.sliced is not None:
-            found = member.sliced()
-            if np.dtype(found.dtype) in RECORDS:
+            array = member.sliced()
+            if np.dtype(array.dtype) in RECORDS:
                 raise FileError(f"{place}: raw records cannot be read in pieces; store the values as .safetensors")
-            return found
+            return array
         if member.stored is None:
             raise FileError(
                 f"{place}: must have the same bytes in its file as in memory, to be read in pieces; {member.why_not}"
@@ -264,9 +264,9 @@ def _typed(array: Array, fmt: Format | None, place: str) -> Array:
     if name is None:
         return array
     if fmt is None or fmt.name != name:
-        found = f"holds raw {array.dtype.itemsize}-byte records, which NumPy makes of {name} arrays"
+        fault = f"holds raw {array.dtype.itemsize}-byte records, which NumPy makes of {name} arrays"
         raise FileError(
-            f"{place}: {found}{f'; its type must be {fmt}' if fmt else ''}; say that it is {name} "
+            f"{place}: {fault}{f'; its type must be {fmt}' if fmt else ''}; say that it is {name} "
             f"(--dtype {name}, or a case of {name}), or write .safetensors"
         )
     return array.view(fmt.dtype)

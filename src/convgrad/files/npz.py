@@ -30,17 +30,17 @@ _LENGTHS = range(26, 30)  # bytes in a member's 30-byte header: the lengths of i
 def members(file: IO[bytes], path: Path) -> Iterator[Members]:
     """Yield the arrays of an archive by key. A key is a member's name without .npy."""
     with zipfile.ZipFile(file) as archive:
-        found = archive.infolist()
-        for info in found:
+        infos = archive.infolist()
+        for info in infos:
             _check(info, f"{path}: {info.filename}")
-        keys = [info.filename.removesuffix(ENDING) for info in found]
+        keys = [info.filename.removesuffix(ENDING) for info in infos]
         often, times = max(Counter(keys).items(), key=lambda pair: pair[1], default=("", 0))
         if times > 1:
             raise FileError(f"{path}: each member must have a name of its own; {times} are called {often}{ENDING}")
-        packed, present = sum(info.compress_size for info in found), os.fstat(file.fileno()).st_size
+        packed, present = sum(info.compress_size for info in infos), os.fstat(file.fileno()).st_size
         if packed > present:
             raise FileError(f"{path}: the members announce {packed} bytes; the file has {present}")
-        yield dict(zip(keys, (_member(archive, info, file, path) for info in found), strict=True))
+        yield dict(zip(keys, (_member(archive, info, file, path) for info in infos), strict=True))
 
 
 def _check(info: zipfile.ZipInfo, name: str) -> None:

@@ -30,12 +30,14 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
     tensors = {"": loaded} if isinstance(loaded, torch.Tensor) else loaded
     if not isinstance(tensors, dict):
         raise FileError(f"{path}: must hold a tensor, or tensors by key; got {type(tensors).__name__}")
-    found = {}
+    members_by_key = {}
     for key, tensor in tensors.items():
         if not isinstance(key, str) or not isinstance(tensor, torch.Tensor):
             raise FileError(f"{path}: must hold tensors by key; got {key!r:.80} with {type(tensor).__name__}")
-        found[key] = Member(tensor.numel() * tensor.element_size(), partial(_array, tensor, torch), why_not=UNMAPPED)
-    yield found
+        members_by_key[key] = Member(
+            tensor.numel() * tensor.element_size(), partial(_array, tensor, torch), why_not=UNMAPPED
+        )
+    yield members_by_key
 
 
 def _loaded(torch: ModuleType, path: Path) -> Any:

@@ -19,12 +19,12 @@ def room(file: IO[bytes], header: bytes, shape: tuple[int, ...], dtype: Dtype) -
     the process. A file that is too short is from a call that was killed during the reservation, and is extended.
     """
     size, present = len(header) + prod(shape) * dtype.itemsize, os.fstat(file.fileno()).st_size
-    found = file.read(len(header)) if present else b""
-    if not header.startswith(found) or present > size:
+    begin = file.read(len(header)) if present else b""
+    if not header.startswith(begin) or present > size:
         kind = f"{dtype} of shape {list(shape)}"
         raise FileError(f"{file.name}: was left by another call, whose result is not {kind}; remove the file")
     if present < size:
-        file.write(header[len(found) :])
+        file.write(header[len(begin) :])
         file.flush()
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, size)

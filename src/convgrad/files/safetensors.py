@@ -48,7 +48,7 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
             begin, entries = header()
             return Stored(dtype, shape, begin + entries[key]["data_offsets"][0])
 
-        found = {}
+        members_by_key = {}
         for key in tensors.keys():  # noqa: SIM118 - no mapping
             described = tensors.get_slice(key)
             dtype = described.get_dtype()
@@ -56,10 +56,10 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
             read = partial(extension, key, fmt) if fmt and fmt.is_extension else partial(tensors.get_tensor, key)
             size, shape = _size_bytes(dtype, described.get_shape()), tuple(described.get_shape())
             if dtype in MAPPED:
-                found[key] = Member(size, read, partial(stored, key, MAPPED[dtype], shape))
+                members_by_key[key] = Member(size, read, partial(stored, key, MAPPED[dtype], shape))
             else:
-                found[key] = Member(size, read, why_not=f"it holds {dtype}, and not {', '.join(MAPPED)}")
-        yield found
+                members_by_key[key] = Member(size, read, why_not=f"it holds {dtype}, and not {', '.join(MAPPED)}")
+        yield members_by_key
 
 
 def metadata(path: Path) -> Mapping[str, str]:

@@ -46,10 +46,10 @@ def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
 def _arrays(group: Any, depth: int) -> dict[str, Any]:
     if depth > _DEEPEST:
         raise FileError(f"groups must be nested at most {_DEEPEST} deep")
-    found = dict(group.arrays())
+    arrays = dict(group.arrays())
     for name, inner in group.groups():
-        found |= {f"{name}/{key}": array for key, array in _arrays(inner, depth + 1).items()}
-    return found
+        arrays |= {f"{name}/{key}": array for key, array in _arrays(inner, depth + 1).items()}
+    return arrays
 
 
 def _member(key: str, array: Any, path: Path) -> Member:

@@ -30,7 +30,7 @@ from convgrad.functional.call import (
 from convgrad.functional.types import DType, MaybeArray
 from convgrad.spec.check import as_items
 from convgrad.spec.derivatives import COTANGENT, derivative
-from convgrad.spec.operators import LARGEST_RANK, Operator, Port, Tensor, find
+from convgrad.spec.operators import LARGEST_RANK, Operator, Port, Tensor, find, solving_for
 from convgrad.spec.problem import Problem, check_output_format, intern, posed
 from convgrad.spec.rules import refuse
 from convgrad.words import shown
@@ -251,7 +251,8 @@ def _asked(
     shapes = tuple(operand if isinstance(operand, tuple) else operand.shape for operand in taken)
     problem = pose(row, shapes, attributes, fmt, ResultTarget(fmt), lenient=True)[1]
     layouts: dict[Tensor, str] = dict(zip((*problem.operands, problem.output), problem.layouts, strict=True))
-    layer = posed("src" if row.transposed else "dst", row.transposed, problem.geometry, layouts, fmt, fmt, bias=True)
+    forward = solving_for("src" if row.transposed else "dst", row.transposed)
+    layer = posed(forward, problem.geometry, layouts, fmt, fmt, bias=True)
     asked, known = [], set[int]()
     for name in wanted:
         place = NAMES.index(name)

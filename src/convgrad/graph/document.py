@@ -52,7 +52,7 @@ class _LookAgain(Exception):
     """The signal that a text has a repeated key or a Numeral and must be decoded again by the careful decoder."""
 
 
-Spared = Callable[[Mapping[str, Any]], bool]
+Spared = Callable[[Mapping[str, object]], bool]
 
 
 def read_document(text: str | bytes, limits: Limits, spared: Spared) -> tuple[Any, Iterator[Any] | None]:
@@ -66,15 +66,15 @@ def read_document(text: str | bytes, limits: Limits, spared: Spared) -> tuple[An
         raise GraphError(f"$: the text must be at most {limits.file_bytes} bytes (file_bytes); it is longer")
     errors = "surrogatepass" if isinstance(text, str) else "strict"
     data = (text.encode(errors=errors) if isinstance(text, str) else text).removeprefix(codecs.BOM_UTF8)
-    found = outline(data, limits)
-    around = len(data) - (found.end - found.begin)
+    places = outline(data, limits)
+    around = len(data) - (places.end - places.begin)
     if around > limits.op_bytes:
         raise GraphError(f"$: all but the ops must be at most {limits.op_bytes} bytes (op_bytes); got {around}")
-    head, tail = _Part(data, 0, found.begin, errors), _Part(data, found.end, len(data), errors)
+    head, tail = _Part(data, 0, places.begin, errors), _Part(data, places.end, len(data), errors)
     frame = _values((head, tail), "$")
-    if not found.ops:
+    if not places.ops:
         return frame, None
-    parts = (_Part(data, first, last, errors) for first, last in found.ops)
+    parts = (_Part(data, first, last, errors) for first, last in places.ops)
     return frame, (_values((part,), f"$.graph[{number}]", spared) for number, part in enumerate(parts))
 
 
@@ -129,15 +129,15 @@ def _plain(value: object, kept: str | None = None, keeps: bool = False) -> Any:
     Numerals that are valid JSON are allowed if ``keeps`` is true, or below the key ``kept`` of the outermost object.
     """
     if isinstance(value, _Pairs):
-        found: dict[str, object] = {}
+        members: dict[str, object] = {}
         for key, item in value:
-            if key in found:
+            if key in members:
                 raise DocumentRefusal(f"keys must differ; {words(key)} stands twice")
             try:
-                found[key] = _plain(item, None, keeps or key == kept)
+                members[key] = _plain(item, None, keeps or key == kept)
             except DocumentRefusal as refusal:
                 raise refusal.within(f".{printable(key)}") from None
-        return found
+        return members
     if isinstance(value, list):
         items: list[object] = []
         try:
@@ -171,10 +171,10 @@ def as_json(value: Any) -> str:
 
 
 def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise _LookAgain
-    return found
+    return members
 
 
 def _integer(text: str) -> int | Numeral:

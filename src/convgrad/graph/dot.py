@@ -8,7 +8,7 @@ from convgrad.parameters import described
 from convgrad.words import printable
 
 # The style of each kind of node. The shapes and borders of the kinds differ too, for readers who see no colours.
-GIVEN = 'style="rounded,filled" fillcolor="#fdf3d8"'
+GIVEN_TENSOR = 'style="rounded,filled" fillcolor="#fdf3d8"'
 BETWEEN = 'style="rounded"'
 RESULT = 'style="rounded,filled,bold" fillcolor="#dcefd8"'
 RUN = 'style="filled" fillcolor="#cfe3f5"'
@@ -34,14 +34,14 @@ def to_dot(graph: Graph) -> str:
       op0 -> tensor2
     }
     """
-    found = graph.inference
-    styles = dict.fromkeys(graph.inputs, GIVEN) | dict.fromkeys(graph.outputs, RESULT)
+    inference = graph.inference
+    styles = dict.fromkeys(graph.inputs, GIVEN_TENSOR) | dict.fromkeys(graph.outputs, RESULT)
     nodes: list[str] = []
     edges: list[str] = []
-    for op in found.order:
-        nodes += (_tensor(found.tensors[tensor.id], styles.get(tensor.id, BETWEEN)) for tensor in op.inputs)
-        nodes.append(_op(op, NOT_RUN if op.id in found.reasons else RUN))
-        nodes += (_tensor(found.tensors[tensor.id], styles.get(tensor.id, BETWEEN)) for tensor in op.outputs)
+    for op in inference.order:
+        nodes += (_tensor(inference.tensors[tensor.id], styles.get(tensor.id, BETWEEN)) for tensor in op.inputs)
+        nodes.append(_op(op, NOT_RUN if op.id in inference.reasons else RUN))
+        nodes += (_tensor(inference.tensors[tensor.id], styles.get(tensor.id, BETWEEN)) for tensor in op.outputs)
         edges += (f"tensor{tensor.id} -> op{op.id}" for tensor in op.inputs)
         edges += (f"op{op.id} -> tensor{tensor.id}" for tensor in op.outputs)
     statements = dict.fromkeys([*nodes, *edges])  # without duplicates, because several ops can have the same tensor

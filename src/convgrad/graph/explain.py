@@ -27,12 +27,12 @@ def explain(graph: Graph) -> str:
     1: f32 3      given
     2: f32 2x4x3  result
     """
-    found = graph.inference
-    count = len(found.order)
-    head = f"{count} op{'s' * (count > 1)}, {count - len(found.reasons)} supported"
+    inference = graph.inference
+    count = len(inference.order)
+    head = f"{count} op{'s' * (count > 1)}, {count - len(inference.reasons)} supported"
     header = graph.header
-    rows = [COLUMNS, *(_row(op, found.resolved.get(op.id)) for op in found.order)]
-    reasons = [f"{op.label}: {reason}" for op in found.order if (reason := _reason(graph, op))]
+    rows = [COLUMNS, *(_row(op, inference.resolved.get(op.id)) for op in inference.order)]
+    reasons = [f"{op.label}: {reason}" for op in inference.order if (reason := _reason(graph, op))]
     lines = [
         f"oneDNN graph {printable(header.version)}, {header.engine_kind}, fpmath {header.fpmath_mode}: {head}",
         f"results alive at one time take at most {peak_bytes(graph):,} bytes, those of unknown extents not counted",
@@ -50,14 +50,14 @@ def _reason(graph: Graph, op: Op) -> str:
 
     The text is empty for all other ops.
     """
-    found = graph.inference
-    if (call := found.fused.get(op.id)) is not None:
+    inference = graph.inference
+    if (call := inference.fused.get(op.id)) is not None:
         return f"computed by the call of {call.label}"
-    if op.id in found.resolved:
+    if op.id in inference.resolved:
         return ""
-    if op.id in found.reasons:
-        return f"not run: {found.reasons[op.id]}"
-    inputs = [found.tensors[tensor.id] for tensor in op.inputs]
+    if op.id in inference.reasons:
+        return f"not run: {inference.reasons[op.id]}"
+    inputs = [inference.tensors[tensor.id] for tensor in op.inputs]
     unknown = [f"more of {t} to be known" for t in inputs if t.shape is None or t.dtype == "undef"]
     if operator_of(op) is RELU and not unknown:
         return ""
@@ -67,12 +67,12 @@ def _reason(graph: Graph, op: Op) -> str:
 
 def peak_bytes(graph: Graph) -> int:
     """Return the maximum bytes that results take at any time of a run; unknown shapes and types are not counted."""
-    found, kept = graph.inference, set(graph.outputs)
+    inference, kept = graph.inference, set(graph.outputs)
     alive: dict[int, int] = {}
     peak = total = 0
-    for step in found.steps:
-        outputs = () if step.op.id in found.reasons else step.op.outputs
-        for output in (found.tensors[tensor.id] for tensor in outputs):
+    for step in inference.steps:
+        outputs = () if step.op.id in inference.reasons else step.op.outputs
+        for output in (inference.tensors[tensor.id] for tensor in outputs):
             if output.shape is not None and output.format is not None:
                 alive[output.id] = output.span(output.shape) * output.format.dtype.itemsize
                 total += alive[output.id]
@@ -88,9 +88,9 @@ def _row(op: Op, resolved: Resolved | None) -> tuple[str, ...]:
         problem = resolved.within(op)
         geometry, height = problem.geometry, str(height_of(problem))
         work = f"{geometry.multiply_adds:,}" if isinstance(geometry, Conv) else ""
-    given = op.attributes if resolved is None else resolved.attributes
+    attributes_of_op = op.attributes if resolved is None else resolved.attributes
     ours = {} if op.max_error is None else {"max_error": op.max_error}
-    attributes = " ".join(f"{printable(name)}={_value(value)}" for name, value in {**given, **ours}.items())
+    attributes = " ".join(f"{printable(name)}={_value(value)}" for name, value in {**attributes_of_op, **ours}.items())
     return op.label, printable(op.kind), reads, makes, work, height, attributes
 
 
@@ -105,12 +105,12 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _tensors(graph: Graph) -> list[str]:
     """Return a line per tensor in running order: id, name, type, extents, and whether it is given or a result."""
-    found = graph.inference
+    inference = graph.inference
     notes = dict.fromkeys(graph.outputs, "result")
-    order = dict.fromkeys(tensor.id for op in found.order for tensor in (*op.inputs, *op.outputs))
-    made = {tensor.id for op in found.order for tensor in op.outputs}
-    notes |= {tensor: "given" for tensor in order if tensor not in made}
-    return _aligned([(_description(found.tensors[tensor]), notes.get(tensor, "")) for tensor in order])
+    order = dict.fromkeys(tensor.id for op in inference.order for tensor in (*op.inputs, *op.outputs))
+    computed = {tensor.id for op in inference.order for tensor in op.outputs}
+    notes |= {tensor: "given" for tensor in order if tensor not in computed}
+    return _aligned([(_description(inference.tensors[tensor]), notes.get(tensor, "")) for tensor in order])
 
 
 def _description(tensor: LogicalTensor) -> str:

@@ -51,14 +51,14 @@ def chains(
     formats round their result before the bias is added. ReLU commutes with rounding, which keeps order and sign.
     """
     reads = Counter(tensor.id for op in order for tensor in op.inputs)
-    found: dict[int, Chain] = {}  # by output id; -1 - number if an op has no output
+    chain_of: dict[int, Chain] = {}  # by output id; -1 - number if an op has no output
     for number, op in enumerate(order):
         first = op.inputs[0].id if op.inputs else -1
-        before = found.get(first, ())
+        before = chain_of.get(first, ())
         fits = before and reads[first] == 1 and first not in kept and op.id not in reasons
-        chain = (*found.pop(first), op) if fits and _fuses(before, op, resolved) else (op,)
-        found[op.outputs[0].id if op.outputs else -1 - number] = chain
-    return tuple(found.values())
+        chain = (*chain_of.pop(first), op) if fits and _fuses(before, op, resolved) else (op,)
+        chain_of[op.outputs[0].id if op.outputs else -1 - number] = chain
+    return tuple(chain_of.values())
 
 
 def _fuses(before: Chain, op: Op, resolved: Mapping[int, Resolved]) -> bool:

@@ -43,8 +43,8 @@ def by_id(described: Iterable[LogicalTensor], tensors: Tensors) -> dict[int, obj
 
 def formats_of(described: Iterable[LogicalTensor]) -> dict[str, Format | None]:
     """Return the formats of tensors, by the decimal string of the id and by name."""
-    each = [(key, tensor.dtype) for tensor in described for key in (str(tensor.id), tensor.name)]
-    return {key: FORMATS.get(dtype) for key, dtype in each}
+    formats = [(key, tensor.dtype) for tensor in described for key in (str(tensor.id), tensor.name)]
+    return {key: FORMATS.get(dtype) for key, dtype in formats}
 
 
 def given_to(op: Op, row: Operator, tensors: Mapping[int, LogicalTensor], values: Mapping[int, object]) -> GivenInputs:

@@ -189,9 +189,10 @@ class Graph:
 
         A BiasAdd or ReLU that is fused into the call of another op is in the partition of that op.
         """
-        found = self.inference
+        inference = self.inference
         return tuple(
-            Partition(n, step.ops, found.tensors, found.reasons.get(step.op.id)) for n, step in enumerate(found.steps)
+            Partition(n, step.ops, inference.tensors, inference.reasons.get(step.op.id))
+            for n, step in enumerate(inference.steps)
         )
 
     @property
@@ -226,29 +227,29 @@ class Graph:
             GraphError: No op can run although the graph has supported ops other than ReLU.
         """
         values = by_id(self.tensors.values(), tensors)
-        producers, found = producers_of(self.ops), self.inference
+        producers, inference = producers_of(self.ops), self.inference
         for tensor in self.computed & set(values):
             raise producers[tensor].refuse(f"it makes tensor {self.tensors[tensor].label}, which cannot be given")
         kept, held = set(self.outputs), 0
-        made: dict[int, Array] = {}
+        computed: dict[int, Array] = {}
         results: dict[int, Array] = {}
-        hands: dict[int, Callable[[Array], Any]] = {}  # by tensor id: converts a result to its library's array
+        hands: dict[int, Callable[[Array], object]] = {}  # by tensor id: converts a result to its library's array
         skipped: dict[int, str] = {}
 
         def why_not(op: Op) -> str:
-            given = [t.label for t in op.outputs if t.id in values]
-            waits = [found.tensors[t.id] for t in op.inputs if t.id not in values]
-            why = f"tensor {given[0]} is given" if given else _waits_for(waits[0], producers) if waits else ""
-            return found.reasons.get(op.id, why)
+            outputs = [t.label for t in op.outputs if t.id in values]
+            waits = [inference.tensors[t.id] for t in op.inputs if t.id not in values]
+            why = f"tensor {outputs[0]} is given" if outputs else _waits_for(waits[0], producers) if waits else ""
+            return inference.reasons.get(op.id, why)
 
-        for whole in found.steps:
+        for whole in inference.steps:
             between = [tensor for op in whole.ops[:-1] for tensor in op.outputs]
-            apart = [FusedOps((op,), op, found.resolved.get(op.id)) for op in whole.ops]
+            apart = [FusedOps((op,), op, inference.resolved.get(op.id)) for op in whole.ops]
             for step in apart if why_not(whole.op) or any(t.id in values for t in between) else [whole]:
                 op = step.op
                 if why := why_not(op):
                     skipped[op.id] = why
-                    results |= {t.id: made[t.id] for t in op.inputs if t.id in made}
+                    results |= {t.id: computed[t.id] for t in op.inputs if t.id in computed}
                     if observe_skipped is not None:
                         observe_skipped(op, why)
                     continue
@@ -258,22 +259,22 @@ class Graph:
                 hands[output] = hands.get(first) or like(values[first])
                 left = limits.memory_bytes - held
                 if row is RELU:
-                    made[output] = rectify(op, found.tensors, values, left)
+                    computed[output] = rectify(op, inference.tensors, values, left)
                 else:
-                    execution = execute(step, row, found.tensors, values, left)
+                    execution = execute(step, row, inference.tensors, values, left)
                     if observe is not None:
                         observe(execution)
-                    made[output] = execution.result
+                    computed[output] = execution.result
                     del execution  # frees the op's operands
-                values[output] = made[output]
-                held += memory_of(made[output])
+                values[output] = computed[output]
+                held += memory_of(computed[output])
                 if output in kept:
-                    results[output] = made[output]
+                    results[output] = computed[output]
             for tensor in (*whole.released, *(tensor.id for tensor in between)):
                 values.pop(tensor, None)
-                if tensor in made and tensor not in results:
-                    held -= memory_of(made.pop(tensor))
-        starved = [op for op in found.order if op.id not in found.reasons and operator_of(op) is not RELU]
+                if tensor in computed and tensor not in results:
+                    held -= memory_of(computed.pop(tensor))
+        starved = [op for op in inference.order if op.id not in inference.reasons and operator_of(op) is not RELU]
         if starved and len(skipped) == len(self.ops):
             raise starved[0].refuse(f"no op can run; this one {skipped[starved[0].id]}")
         return Outcome({tensor: hands[tensor](array) for tensor, array in results.items()}, skipped)

@@ -57,23 +57,23 @@ def infer(ops: Sequence[Op], values: Mapping[int, object], kept: Collection[int]
         if row is None or reason is not None:
             reasons[op.id] = reason or ""
             continue
-        given = given_to(op, row, tensors, values)
-        tensors |= given.tensors
+        inputs = given_to(op, row, tensors, values)
+        tensors |= inputs.tensors
         if row is RELU:
             tensors[op.outputs[0].id] = rectified(op, tensors)
             continue
-        found = resolve(op, row, tensors, given.shapes, posed)
-        if found is not None:
-            resolved[op.id] = found
-            tensors[op.outputs[0].id] = found.made(tensors[op.outputs[0].id])
-    fused = [(each, called(each)) for each in chains(order, resolved, reasons, kept)]
+        call = resolve(op, row, tensors, inputs.shapes, posed)
+        if call is not None:
+            resolved[op.id] = call
+            tensors[op.outputs[0].id] = call.output(tensors[op.outputs[0].id])
+    fused = [(chain, called(chain)) for chain in chains(order, resolved, reasons, kept)]
     last = released_after([op for _, op in fused])
     steps: list[FusedOps] = []
-    for each, op in fused:
-        found, row = resolved.get(op.id), operator_of(op)
-        if row is not None and len(op.inputs) > len(each[0].inputs):
-            found = resolve(op, row, tensors, {}, posed)
-        steps.append(FusedOps(each, op, found, last[op.id]))
+    for chain, op in fused:
+        call, row = resolved.get(op.id), operator_of(op)
+        if row is not None and len(op.inputs) > len(chain[0].inputs):
+            call = resolve(op, row, tensors, {}, posed)
+        steps.append(FusedOps(chain, op, call, last[op.id]))
     computed = frozenset(
         tensor.id for op in order if op.id not in reasons and operator_of(op) is not RELU for tensor in op.outputs
     )
@@ -112,8 +112,8 @@ def producers_of(ops: Sequence[Op]) -> dict[int, Op]:
 
 def inputs_of(ops: Sequence[Op]) -> tuple[int, ...]:
     """Return the ids of the tensors that ops read and no op makes, in order of first use."""
-    made = producers_of(ops)
-    return tuple(dict.fromkeys(tensor.id for op in ops for tensor in op.inputs if tensor.id not in made))
+    producers = producers_of(ops)
+    return tuple(dict.fromkeys(tensor.id for op in ops for tensor in op.inputs if tensor.id not in producers))
 
 
 def in_order(ops: Sequence[Op]) -> tuple[Op, ...]:

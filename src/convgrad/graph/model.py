@@ -84,8 +84,8 @@ class LogicalTensor:
         _check_choice("layout_type", self.layout_type, LAYOUT_TYPES)
         _check_choice("property_type", self.property_type, PROPERTY_TYPES)
         if self.dims is not None:
-            given = tuple(-1 if extent is None else extent for extent in self.dims)
-            extents = _integers(given)
+            extents_or_unknown = tuple(-1 if extent is None else extent for extent in self.dims)
+            extents = _integers(extents_or_unknown)
             if extents is None or max(extents, default=0) > S64_MAX or len(extents) > LARGEST_RANK:
                 raise GraphError(f"dims must be at most {LARGEST_RANK} integers below 2^63; got {self.dims!r:.80}")
             dims = tuple(None if extent < 0 else extent for extent in extents)
@@ -192,9 +192,9 @@ class Op:
                 raise self.refuse(str(error)) from error
         plain = {name: self._plain(name, value) for name, value in self.attributes.items() if value is not None}
         object.__setattr__(self, "attributes", plain)
-        for given in (self.inputs, self.outputs):
-            if not isinstance(given, tuple) or not all(isinstance(tensor, LogicalTensor) for tensor in given):
-                raise self.refuse(f"inputs and outputs must be tuples of LogicalTensor; got {given!r:.80}")
+        for tensors in (self.inputs, self.outputs):
+            if not isinstance(tensors, tuple) or not all(isinstance(tensor, LogicalTensor) for tensor in tensors):
+                raise self.refuse(f"inputs and outputs must be tuples of LogicalTensor; got {tensors!r:.80}")
 
     def _plain(self, name: str, value: object) -> object:
         """Return an attribute as one of the six types that files have: bool, s64, f32, string, s64[], f32[]."""

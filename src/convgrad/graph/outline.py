@@ -66,8 +66,8 @@ def _list_of_ops(data: bytes, blocks: Iterator[_Block]) -> tuple[int, Array]:
 
     Without such a list, return 0 and no ends.
     """
-    found = (match for match in _LIST_OF_OPS.finditer(data) if data[match.start() - 1 : match.start()] != b"\\")
-    candidates = np.fromiter((match.end() - 1 for match in found), np.int64)
+    matches = (match for match in _LIST_OF_OPS.finditer(data) if data[match.start() - 1 : match.start()] != b"\\")
+    candidates = np.fromiter((match.end() - 1 for match in matches), np.int64)
     begin, cuts = 0, [np.empty(0, np.int64)]
     for places, kinds, depths in blocks if len(candidates) else ():
         if not begin:

@@ -89,9 +89,9 @@ class CompiledPartition:
                 tensors that the partition makes are refused.
         """
         values = by_id({**self.others, **self.tensors}.values(), tensors)
-        for made in (tensor for op in self.ops for tensor in op.outputs):
-            if made.id in values:
-                raise self.op.refuse(f"it makes tensor {made.label}, which cannot be given")
+        for output in (tensor for op in self.ops for tensor in op.outputs):
+            if output.id in values:
+                raise self.op.refuse(f"it makes tensor {output.label}, which cannot be given")
         if self.row is RELU:
             result = rectify(self.op, self.tensors, values)
         else:
@@ -188,7 +188,7 @@ class Partition:
         if row is RELU:
             tensors[output] = rectified(self.op, tensors)
         elif (resolved := resolve(self.op, row, tensors, {})) is not None:
-            tensors[output] = resolved.made(tensors[output])
+            tensors[output] = resolved.output(tensors[output])
         return CompiledPartition(self.op, self.ops, row, tensors, resolved, self.tensors)
 
 
@@ -199,9 +199,9 @@ def rectify(
     memory_bytes: int = DEFAULT_LIMITS.memory_bytes,
 ) -> Array:
     """Return the output of a ReLU that is not fused, computed by NumPy."""
-    given = _given(op, RELU, tensors, values)
-    (src,) = given.arrays.values()
-    dst = rectified(op, {**tensors, **given.tensors})
+    inputs = _checked_inputs(op, RELU, tensors, values)
+    (src,) = inputs.arrays.values()
+    dst = rectified(op, {**tensors, **inputs.tensors})
     temporary = src.size * (src.itemsize + 1)
     out = allocate(op, dst, src.shape, FORMATS[dst.dtype], memory_bytes - temporary)
     with np.errstate(invalid="ignore"):
@@ -209,7 +209,9 @@ def rectify(
     return out
 
 
-def _given(op: Op, row: Operator, tensors: Mapping[int, LogicalTensor], values: Mapping[int, object]) -> GivenInputs:
+def _checked_inputs(
+    op: Op, row: Operator, tensors: Mapping[int, LogicalTensor], values: Mapping[int, object]
+) -> GivenInputs:
     missing = [tensors[tensor.id].label for tensor in op.inputs if tensor.id not in values]
     if missing:
         raise op.refuse(f"each input must be given as an array; there is none for tensor {missing[0]}")
@@ -235,13 +237,13 @@ def execute(
     If ``step.resolved`` is None, or a shape input is given, the arrays determine the problem.
     """
     op, resolved = step.op, step.resolved
-    given = _given(op, row, tensors, values)
-    if resolved is None or given.shapes:
-        resolved = resolve(op, row, {**tensors, **given.tensors}, given.shapes)
+    inputs = _checked_inputs(op, row, tensors, values)
+    if resolved is None or inputs.shapes:
+        resolved = resolve(op, row, {**tensors, **inputs.tensors}, inputs.shapes)
     if resolved is None:
         raise op.refuse("its inputs must determine every extent and type")
     names = (port.name for port in row.operands)
-    taken = {n: given.arrays[t.id] for n, t in zip(names, op.inputs, strict=False) if t.id in given.arrays}
+    taken = {n: inputs.arrays[t.id] for n, t in zip(names, op.inputs, strict=False) if t.id in inputs.arrays}
     problem = _within(resolved.problem, step)
     prepared = bind(row, resolved.checked, problem, taken).activated(activation_of(step.ops))
     out = allocate(op, tensors[op.outputs[0].id], problem.output_shape, problem.output_format, memory_bytes)

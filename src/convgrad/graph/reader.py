@@ -249,12 +249,12 @@ def _list(value: object) -> list[Any]:
 
 def _list_of(convert: Callable[[Any], object]) -> Callable[[Any], list[Any]]:
     def converted(value: object) -> list[Any]:
-        found: list[object] = []
+        values: list[object] = []
         try:
-            found.extend(map(convert, _list(value)))
+            values.extend(map(convert, _list(value)))
         except DocumentRefusal as refusal:
-            raise (refusal.within(f"[{len(found)}]") if isinstance(value, list) else refusal) from None
-        return found
+            raise (refusal.within(f"[{len(values)}]") if isinstance(value, list) else refusal) from None
+        return values
 
     return converted
 

@@ -34,9 +34,9 @@ class Resolved:
         """Return the problem with the algorithm that the ``max_error`` of the op, or else of the context, allows."""
         return engines.within(self.problem, op.max_error)
 
-    def made(self, output: LogicalTensor) -> LogicalTensor:
+    def output(self, described: LogicalTensor) -> LogicalTensor:
         """Return the checked description of the output, with the extents and type of the problem."""
-        return output.known(self.problem.output_shape, self.problem.output_format.name) or output
+        return described.known(self.problem.output_shape, self.problem.output_format.name) or described
 
 
 def unsupported(op: Op, row: Operator | None) -> str | None:
@@ -115,8 +115,8 @@ def resolve(
     if cropped:
         _check_cropped(op, row, problem, attributes)
     if output.known(problem.output_shape, fmt.name) is None:
-        made = f"{fmt} {shape_words(problem.output_shape)}"
-        raise op.refuse(f"its inputs and attributes make {row.output.name} {made}; the graph has {output}")
+        result = f"{fmt} {shape_words(problem.output_shape)}"
+        raise op.refuse(f"its inputs and attributes make {row.output.name} {result}; the graph has {output}")
     _check_strides(op, problem.output_shape, output)
     return Resolved(attributes_given, checked, problem)
 
@@ -129,8 +129,8 @@ def rectified(op: Op, tensors: Mapping[int, LogicalTensor]) -> LogicalTensor:
         return dst
     known = dst.known(src.shape, src.dtype)
     if known is None:
-        made = f"{src.format} {shape_words(src.shape)}"
-        raise op.refuse(f"its input makes {RELU.output.name} {made}; the graph has {dst}")
+        result = f"{src.format} {shape_words(src.shape)}"
+        raise op.refuse(f"its input makes {RELU.output.name} {result}; the graph has {dst}")
     _check_strides(op, src.shape, dst)
     return known
 
@@ -150,16 +150,16 @@ def _arrays(row: Operator, inputs: Sequence[LogicalTensor]) -> list[LogicalTenso
     return [tensor for port, tensor in zip(row.operands, inputs, strict=False) if not port.is_shape]
 
 
-def _attributes(op: Op, row: Operator, output: LogicalTensor, axes: int) -> dict[str, Any]:
+def _attributes(op: Op, row: Operator, output: LogicalTensor, axes: int) -> dict[str, object]:
     """Return the attributes without oneDNN's placeholders, and with the output's known dims for an absent shape.
 
     A shape attribute counts as absent if all its values are 0, however many there are.
     """
     attributes = dict(op.attributes)
     shape_input = any(port.is_shape for port in row.operands[: len(op.inputs)])
-    for each in row.attributes:
-        if is_placeholder(each, attributes.get(each.name), axes):
-            del attributes[each.name]
+    for attribute in row.attributes:
+        if is_placeholder(attribute, attributes.get(attribute.name), axes):
+            del attributes[attribute.name]
     for attribute in filter(None, map(row.attribute, SHAPE_MEANINGS)):
         values = as_integers(attributes.get(attribute.name))
         if values is not None and not any(values):
@@ -180,12 +180,12 @@ def _cropped(attributes: Mapping[str, object]) -> dict[str, object]:
 def _check_cropped(op: Op, row: Operator, problem: Problem, attributes: Mapping[str, Any]) -> None:
     """Raise GraphError if a negative pads_end changes an extent of the output, compared with a pad of 0."""
     assert isinstance(problem.geometry, Conv)  # only convolutions have pads
-    given = attributes["pads_end"]
-    for axis, pad_end in zip(problem.geometry.axes, given, strict=True):
+    pads_end = attributes["pads_end"]
+    for axis, pad_end in zip(problem.geometry.axes, pads_end, strict=True):
         if str(attributes.get("auto_pad", "none")).lower() in ("none", "notset", "explicit") and not _same_extent(
             row, axis, pad_end
         ):
-            raise op.refuse(f"a negative pads_end must give the output the extent of a pad of 0; got {list(given)}")
+            raise op.refuse(f"a negative pads_end must give the output the extent of a pad of 0; got {list(pads_end)}")
 
 
 def _same_extent(row: Operator, axis: Axis, pad_end: int) -> bool:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from convgrad.graph.graph import Graph
 from convgrad.graph.infer import inputs_of
@@ -127,9 +126,9 @@ def _calculated_pads(op: Op, row: Operator, today: Operator, graph: Graph) -> di
 
 def _current_attributes(op: Op, row: Operator, today: Operator, graph: Graph) -> dict[str, object]:
     resolved = graph.inference.resolved.get(op.id)
-    given = op.attributes if resolved is None else resolved.attributes
+    attributes_of_op = op.attributes if resolved is None else resolved.attributes
     means = {attribute.name: attribute.means for attribute in row.attributes}
-    values = {means.get(name, name): value for name, value in given.items()}
+    values = {means.get(name, name): value for name, value in attributes_of_op.items()}
     values |= _calculated_pads(op, row, today, graph)
     output = op.outputs[0].shape
     attributes: dict[str, object] = {}
@@ -146,16 +145,18 @@ def _current_attributes(op: Op, row: Operator, today: Operator, graph: Graph) ->
             value = AUTO_PADS.get(dict(attribute.spellings).get(value.lower(), value), value)
         if value is not None:
             attributes[attribute.name] = value
-    return _ascii_attributes(attributes | {name: value for name, value in given.items() if name not in means})
+    return _ascii_attributes(
+        attributes | {name: value for name, value in attributes_of_op.items() if name not in means}
+    )
 
 
 def _ascii_attributes(attributes: Mapping[str, object]) -> dict[str, object]:
     return {_ascii(name): _ascii_value(value) for name, value in attributes.items()}
 
 
-def _ascii_value(value: object) -> Any:
+def _ascii_value(value: object) -> object:
     if isinstance(value, Verbatim):
-        return Verbatim(_ESCAPES.sub(lambda found: _ascii(json.loads(f'"{found.group()}"')), value.json))
+        return Verbatim(_ESCAPES.sub(lambda match: _ascii(json.loads(f'"{match.group()}"')), value.json))
     return _ascii(value) if isinstance(value, str) else value
 
 
@@ -189,7 +190,7 @@ def _tensor(tensor: LogicalTensor) -> dict[str, object]:
     }
 
 
-def _attribute(value: object) -> Mapping[str, Any] | Verbatim:
+def _attribute(value: object) -> Mapping[str, object] | Verbatim:
     """Return an attribute with its type first and a bool as 0 or 1, because oneDNN's reader requires this."""
     if isinstance(value, Verbatim):
         return value
@@ -221,4 +222,4 @@ def _text(value: object, line: str = "\n") -> str:
 
 def _ascii(text: str) -> str:
     """Return a text in which ``_u`` and a code replace characters that JSON escapes or that are not printable ASCII."""
-    return _OUTSIDE.sub(lambda found: f"_u{ord(found.group()):04x}", text)
+    return _OUTSIDE.sub(lambda match: f"_u{ord(match.group()):04x}", text)

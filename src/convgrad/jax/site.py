@@ -12,7 +12,7 @@ from convgrad.engines import ready
 from convgrad.formats import FORMATS
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.layouts import from_canonical
-from convgrad.spec.operators import find
+from convgrad.spec.operators import find, solving_for
 from convgrad.spec.problem import Problem, canonical_shapes, intern, posed
 
 REMEMBERED = 4096  # max number of sites in the cache
@@ -47,8 +47,7 @@ def read(text: bytes) -> tuple[Problem, int | None]:
     """Return the problem and the maximum number of threads from the text of a call site."""
     fields = json.loads(text)
     problem = posed(
-        fields["solves_for"],
-        fields["transposed"],
+        solving_for(fields["solves_for"], fields["transposed"]),
         _geometry(**fields["geometry"]),
         fields["layouts"],
         FORMATS[fields["operands"]],

@@ -91,7 +91,7 @@ def _planned(
             timed = family.timed(costs, problem, family.nest(view), machine, threads)
             cheapest = nsmallest(cuts, timed, key=lambda division: division[0])
             planned += [_plan(problem, family, name, costs, *division) for division in cheapest]
-    return sorted(planned, key=lambda each: each.time_ms)
+    return sorted(planned, key=lambda candidate: candidate.time_ms)
 
 
 def _plan(problem: Problem, family: Family, name: str, costs: Costs, time: float, cut: Division) -> Chosen:

@@ -52,7 +52,7 @@ def identity(extent: int, data: int, out: int) -> Along:
     return Along(extent, extent, 1, Parts.of([whole]), data, out, 0, True, (whole,))
 
 
-_ONE = identity(1, 0, 0)
+_ONE_POSITION = identity(1, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class ForwardNest:
             self,
             groups=groups,
             n=positions.extent,
-            axes=(*(_ONE,) * (MIN_AXES - 1), channels),
+            axes=(*(_ONE_POSITION,) * (MIN_AXES - 1), channels),
             data=(0, by_k),
             out=(out, positions.out),
             weights=(data, positions.data, self.data[1]),
@@ -197,7 +197,7 @@ def forward_nest(
         steps = [*map(_read_positions, steps[:-1]), steps[-1]]
         if steps[-1][0].stride <= MAX_STRIDE:
             steps[-1] = _read_positions(steps[-1])
-    axes = [_along(axis, solves_for, *each) for axis, *each in steps]
+    axes = [_along(axis, solves_for, *step) for axis, *step in steps]
     return ForwardNest(
         solves_for,
         conv.groups,
@@ -219,14 +219,14 @@ def _with_taps(channels: Channels, steps: list[Steps]) -> tuple[Channels, list[S
     common stride in the weights and in the output. No other axis may have taps: the places of chains in the tree would
     depend on the position.
     """
-    folded = [each for each in steps[1:] if _meets_a_tap_each(each[0])]
+    folded = [step for step in steps[1:] if _meets_a_tap_each(step[0])]
     dense = [channels] * (channels[0] > 1) + [(axis.src, weights, out) for axis, weights, _, out in folded]
-    dense.sort(key=lambda each: -each[1])
+    dense.sort(key=lambda step: -step[1])
     even = all(a[1] == b[0] * b[1] and a[2] == b[0] * b[2] for a, b in pairwise(dense))
-    left = [each for each in steps if each not in folded]
+    left = [step for step in steps if step not in folded]
     if not (folded and even) or any(axis.kernel > 1 for axis, *_ in left):
         return channels, steps
-    return (prod(each[0] for each in dense), *dense[-1][1:]), left
+    return (prod(step[0] for step in dense), *dense[-1][1:]), left
 
 
 def _meets_a_tap_each(axis: Axis) -> bool:
@@ -255,13 +255,13 @@ def _along(axis: Axis, solves_for: str, weights: int, data: int, out: int) -> Al
 
 def _simplified(axes: list[Along]) -> tuple[Along, ...]:
     """Drop axes of one position, merge neighbouring axes if strides allow it, and add axes in front up to MIN_AXES."""
-    found: list[Along] = []
+    merged_axes: list[Along] = []
     for axis in axes:
         if axis.identity and axis.extent == 1:
             continue
-        merged = found[-1].merged(axis) if found else None
+        merged = merged_axes[-1].merged(axis) if merged_axes else None
         if merged is not None:
-            found[-1] = merged
+            merged_axes[-1] = merged
         else:
-            found.append(axis)
-    return (*(_ONE,) * (MIN_AXES - len(found)), *found)
+            merged_axes.append(axis)
+    return (*(_ONE_POSITION,) * (MIN_AXES - len(merged_axes)), *merged_axes)

@@ -120,4 +120,4 @@ class Machine:
         return replace(self, bytes_per_ns=1 / mean_ns) if in_memory else self
 
 
-SPEEDS = tuple(each.name for each in fields(Machine))[7:]  # the speeds that calibration measures
+SPEEDS = tuple(field.name for field in fields(Machine))[7:]  # the speeds that calibration measures

@@ -36,18 +36,19 @@ class Pass:
     winograd: Callable[[Problem, Machine, int], PositionsPlan | WeightsPlan] | None = None
 
 
-def _weights_view(problem: Problem, given: Mapping[str, Strides], out: Strides) -> WeightsNest:
+def _weights_view(problem: Problem, strides_of: Mapping[str, Strides], out: Strides) -> WeightsNest:
     """Return the loop nest of a weight or bias gradient. Operands named ``ONES`` have strides of 0."""
     conv, names = conv_of(problem), PASSES[problem.solves_for].operands
     rank, size = 2 + len(conv.axes), problem.operand_format.dtype.itemsize
     src, dst = (
-        (0,) * rank if names[tensor] == ONES else _padded(given[names[tensor]], rank, size) for tensor in ("src", "dst")
+        (0,) * rank if names[tensor] == ONES else _padded(strides_of[names[tensor]], rank, size)
+        for tensor in ("src", "dst")
     )
     return weights_nest(conv, src, dst, _padded(out, rank, problem.output_format.dtype.itemsize))
 
 
-def _forward_view(problem: Problem, given: Mapping[str, Strides], out: Strides) -> ForwardNest:
-    return forward_nest(conv_of(problem), order_of(problem), problem.solves_for, given, out)
+def _forward_view(problem: Problem, strides_of: Mapping[str, Strides], out: Strides) -> ForwardNest:
+    return forward_nest(conv_of(problem), order_of(problem), problem.solves_for, strides_of, out)
 
 
 def _padded(strides: tuple[int, ...], rank: int, size: int) -> tuple[int, ...]:
@@ -56,8 +57,8 @@ def _padded(strides: tuple[int, ...], rank: int, size: int) -> tuple[int, ...]:
 
 
 PASSES = {
-    one.solves_for: one
-    for one in (
+    row.solves_for: row
+    for row in (
         Pass("weights", {"src": "src", "dst": "dst"}, _weights_view, plan_weights),
         # A bias gradient is computed as a weight gradient with one tap and one src channel of ones, because 1 * y = y.
         Pass("bias", {"src": ONES, "dst": "dst"}, _weights_view),
@@ -69,8 +70,8 @@ PASSES = {
 
 def view_of(problem: Problem, operands: Sequence[Strides], out: Strides) -> Any:
     """Return the loop nest of a problem for operands and output with canonical axes; strides are in bytes."""
-    given: dict[str, Strides] = dict(zip(problem.operands, operands, strict=True))
-    return PASSES[problem.solves_for].view(problem, given, out)
+    strides_of: dict[str, Strides] = dict(zip(problem.operands, operands, strict=True))
+    return PASSES[problem.solves_for].view(problem, strides_of, out)
 
 
 def dense_strides(problem: Problem) -> tuple[Strides, ...]:

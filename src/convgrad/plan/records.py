@@ -34,7 +34,10 @@ class Record:
 
     def within(self, name: str) -> Record:
         """Return a record with the prefix ``name.`` before all column names. ``name`` is, for example, an axis."""
-        return Record(*(f"{name}.{one}" for one in self.columns), addresses=(f"{name}.{one}" for one in self.addresses))
+        return Record(
+            *(f"{name}.{column}" for column in self.columns),
+            addresses=(f"{name}.{column}" for column in self.addresses),
+        )
 
     def index(self, column: str) -> int:
         """Return the position of a column in the row, counted from 0."""
@@ -72,14 +75,14 @@ class Record:
         >>> Record("first", "end").rows([{"end": 3, "first": 1}]).tolist()
         [[1, 3]]
         """
-        found = []
+        wrapped_rows = []
         for row in rows:
             self._check(row)
-            found.append([wrapped(row[column]) for column in self.columns])
-        return np.array(found, np.int64).reshape(-1, len(self.columns))
+            wrapped_rows.append([wrapped(row[column]) for column in self.columns])
+        return np.array(wrapped_rows, np.int64).reshape(-1, len(self.columns))
 
-    def _check(self, given: Iterable[str]) -> None:
-        wrong = set(self.columns) ^ set(given)
+    def _check(self, names: Iterable[str]) -> None:
+        wrong = set(self.columns) ^ set(names)
         assert not wrong, f"columns that only the record or only the row has: {', '.join(sorted(wrong))}"
 
 

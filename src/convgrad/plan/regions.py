@@ -58,9 +58,11 @@ class Parts:
     def of(cls, parts: Sequence[AxisPart]) -> Parts:
         """Return ``parts`` as arrays. The steps of positions and of taps must be the same in all parts."""
         rows = [(p.positions.start, len(p.positions), p.taps.start, len(p.taps), wrapped(p.input)) for p in parts]
-        one = next((part for part in parts if part.taps), parts[0])
+        part = next((part for part in parts if part.taps), parts[0])
         first, count, tap, taps, first_input = np.array(rows, np.int64).T.copy()
-        return cls(first, count, tap, taps, first_input, one.positions.step, one.taps.step, one.by_position, one.by_tap)
+        return cls(
+            first, count, tap, taps, first_input, part.positions.step, part.taps.step, part.by_position, part.by_tap
+        )
 
     def __len__(self) -> int:
         """Return the number of parts."""
@@ -108,8 +110,8 @@ class Parts:
     def counted(self) -> tuple[tuple[int, float], ...]:
         """Pairs (positions of a part, sum of positions times taps over parts with as many positions), ascending."""
         counts, which = distinct(self.count)
-        found = np.bincount(which, self.count.astype(float) * self.taps)
-        return tuple(zip(counts.tolist(), found.tolist(), strict=True))
+        counts_of_taps = np.bincount(which, self.count.astype(float) * self.taps)
+        return tuple(zip(counts.tolist(), counts_of_taps.tolist(), strict=True))
 
     @cached_property
     def alike(self) -> tuple[tuple[tuple[int, int], int], ...]:
@@ -136,17 +138,17 @@ class Parts:
         extent = int(self.count.sum())
         if size >= extent:
             return AxisBlocks(self, np.zeros(1, np.int64))
-        one, last = self.first // size, (self.first + (self.count - 1) * self.step) // size
-        pieces = last - one + 1
+        first_block, last = self.first // size, (self.first + (self.count - 1) * self.step) // size
+        pieces = last - first_block + 1
         which = np.repeat(np.arange(len(self)), pieces)
-        block = one[which] + np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        block = first_block[which] + np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
         before = block * size - self.first[which]  # distance from the part's first position to the block
         begin = np.maximum(0, -(-before // self.step))
         count = np.minimum(self.count[which], -((-before - size) // self.step)) - begin
         there = np.flatnonzero(count > 0)
         there = there[np.argsort(block[there], kind="stable")]
         which, begin = which[there], begin[there]
-        found = replace(
+        parts = replace(
             self,
             first=self.first[which] + begin * self.step,
             count=count[there],
@@ -154,7 +156,7 @@ class Parts:
             taps=self.taps[which],
             input=self.input[which] + begin * self.by_position,
         )
-        return AxisBlocks(found, np.searchsorted(block[there], np.arange(-(-extent // size))))
+        return AxisBlocks(parts, np.searchsorted(block[there], np.arange(-(-extent // size))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,8 +200,10 @@ def parts(axis: Axis, solves_for: str) -> Parts:
     whole = phases(axis, solves_for)
     extent = axis.src if solves_for == "dst" else axis.dst
     first, count, tap, taps, first_input = np.concatenate([_existing(phase, extent) for phase in whole or [NOTHING]], 1)
-    one = whole[0] if whole else NOTHING
-    return Parts(first, count, tap, taps, first_input, one.positions.step, one.taps.step, one.by_position, one.by_tap)
+    part = whole[0] if whole else NOTHING
+    return Parts(
+        first, count, tap, taps, first_input, part.positions.step, part.taps.step, part.by_position, part.by_tap
+    )
 
 
 def phases(axis: Axis, solves_for: str) -> tuple[AxisPart, ...]:

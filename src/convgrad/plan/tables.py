@@ -55,8 +55,8 @@ def distinct(numbers: Ints) -> tuple[Ints, Ints]:
     [[3, 7], [1, 0, 1]]
     """
     ascending = np.sort(numbers)
-    found = ascending[np.diff(ascending, prepend=ascending[:1] - 1) > 0]
-    return found, np.searchsorted(found, numbers)
+    unique = ascending[np.diff(ascending, prepend=ascending[:1] - 1) > 0]
+    return unique, np.searchsorted(unique, numbers)
 
 
 def wrapped(number: int) -> int:
@@ -74,10 +74,10 @@ def offsets(extents: tuple[int, ...], strides: Strides) -> Ints:
     >>> offsets((2, 3), (10, 1)).tolist()
     [0, 1, 2, 10, 11, 12]
     """
-    found = np.zeros(1, np.int64)
+    offsets_so_far = np.zeros(1, np.int64)
     for extent, stride in zip(extents, strides, strict=True):
-        found = (found[:, None] + np.arange(extent, dtype=np.int64) * stride).ravel()
-    return found
+        offsets_so_far = (offsets_so_far[:, None] + np.arange(extent, dtype=np.int64) * stride).ravel()
+    return offsets_so_far
 
 
 def merged(entries: Ints, step: int) -> Ints:

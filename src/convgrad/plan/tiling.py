@@ -41,6 +41,6 @@ def tiles(count: int, rows: int, vectors: int) -> tuple[int, int, float]:
     >>> [tiles(n, 14, 2)[:2] for n in (56, 54, 9, 1)]
     [(14, 4), (14, 4), (4, 3), (1, 1)]
     """
-    found = [(-(-count // h) * step_cycles(h, vectors) / count, h) for h in heights(rows) if h <= count]
-    cycles, height = min(found)
+    costs = [(-(-count // h) * step_cycles(h, vectors) / count, h) for h in heights(rows) if h <= count]
+    cycles, height = min(costs)
     return height, -(-count // height), cycles

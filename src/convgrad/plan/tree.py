@@ -25,27 +25,27 @@ def levels_of(leaves: int) -> int:
     return levels
 
 
-def chains(each: int, leaves: int) -> tuple[Ints, int]:
-    """Return rows of CHAIN for a batch whose leaves have ``each`` chains, and the levels of the tree (at least 1).
+def chains(chain_count: int, leaves: int) -> tuple[Ints, int]:
+    """Return rows of CHAIN for a batch whose leaves have ``chain_count`` chains, and the tree's levels (at least 1).
 
     >>> table, levels = chains(2, 2)
     >>> table.tolist(), levels  # the number of a leaf is above the digits of its chains
     ([[0, 1, -1], [1, 16, -1], [16, 17, -1], [17, -1, -1]], 2)
     """
-    levels = levels_of(each)
-    leaf, chain = (one.ravel() for one in np.indices((leaves, each), np.int64))
+    levels = levels_of(chain_count)
+    leaf, chain = (index.ravel() for index in np.indices((leaves, chain_count), np.int64))
     number = (leaf << (DIGIT_BITS * levels)) | chain
     table = CHAIN.table(number.size, number=number, following=np.append(number[1:], END), leaf=-1)
     return table, max(1, levels + levels_of(leaves))
 
 
-def chains_of_leaves(each: int, leaves: int) -> tuple[Ints, int]:
+def chains_of_leaves(chain_count: int, leaves: int) -> tuple[Ints, int]:
     """Return rows of CHAIN for leaves of a batch whose sums are stored separately, and the levels of a leaf's tree.
 
     >>> chains_of_leaves(2, 2)[0].tolist()
     [[0, 1, -1], [1, -1, 0], [0, 1, -1], [1, -1, 1]]
     """
-    one, levels = chains(each, 1)
-    table = np.tile(one, (leaves, 1))
-    table[each - 1 :: each, CHAIN.index("leaf")] = np.arange(leaves)
+    leaf, levels = chains(chain_count, 1)
+    table = np.tile(leaf, (leaves, 1))
+    table[chain_count - 1 :: chain_count, CHAIN.index("leaf")] = np.arange(leaves)
     return table, levels

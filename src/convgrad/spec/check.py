@@ -46,16 +46,16 @@ class Attributes:
     dst_shape: tuple[int, ...] | None = None
 
 
-def check_attributes(op: Operator, given: Mapping[str, Any], axes: int) -> Attributes:
+def check_attributes(op: Operator, options: Mapping[str, object], axes: int) -> Attributes:
     """Return the attributes of a call on ``axes`` spatial axes, or raise by rules A1 to A6.
 
     An attribute with the value None counts as absent, and so does a placeholder of oneDNN.
     """
-    check_names(op, given, axes)
+    check_names(op, options, axes)
     values: dict[str, Any] = {}
     value: Any
     for attribute in op.attributes:
-        value = given.get(attribute.name)
+        value = options.get(attribute.name)
         if value is None or is_placeholder(attribute, value, axes):
             if attribute.required:  # A3
                 plain = f"the default of the functions is {per_axis(attribute.name, 1, axes)}"
@@ -94,12 +94,12 @@ def is_placeholder(attribute: Attribute, value: object, axes: int) -> bool:
     return len(_ABSENT) not in legal and as_integers(value) == _ABSENT
 
 
-def check_names(op: Operator, given: Mapping[str, object], axes: int = 0) -> None:
+def check_names(op: Operator, options: Mapping[str, object], axes: int = 0) -> None:
     """Raise by rule A1 if a given name is not an attribute. ``axes`` is the number of spatial axes; 0 if unknown."""
     names = [a.name for a in op.attributes]
     unknown = [
         f"unknown attribute {name!r}. {_hint(op, name, value, axes)}"
-        for name, value in given.items()
+        for name, value in options.items()
         if name not in names
     ]
     if unknown:  # A1
@@ -172,13 +172,13 @@ def few(operator: str, name: str, value: Any) -> Any:
     if is_list and len(value) > LARGEST_RANK:  # A6
         refuse("A6", operator, f"{name} must have at most {LARGEST_RANK} values; got {len(value)}")
     items = tuple(value) if is_list else as_integers(value)
-    each = items if items is not None else (as_integer(value) if isinstance(value, np.ndarray) else value,)
-    if not all(hasattr(item, "__index__") and not isinstance(item, bool) for item in each):  # A2
+    integers = items if items is not None else (as_integer(value) if isinstance(value, np.ndarray) else value,)
+    if not all(hasattr(item, "__index__") and not isinstance(item, bool) for item in integers):  # A2
         got = f"got {shown(value)} ({type(value).__name__})"
         refuse("A2", operator, f"{name} must be an integer or a list of integers, one per spatial axis; {got}")
-    if any(type(item) is int and abs(item) > S64_MAX for item in each):  # A4
+    if any(type(item) is int and abs(item) > S64_MAX for item in integers):  # A4
         refuse("A4", operator, f"{name} must be below 2^63; got {shown(value)}")
-    return each[0] if items is None else items
+    return integers[0] if items is None else items
 
 
 def as_items(value: object, maximum: int | None = None) -> tuple[Any, ...] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from convgrad.spec.geometry import Channels
-from convgrad.spec.operators import Tensor, find
+from convgrad.spec.operators import Tensor, find, solving_for
 from convgrad.spec.problem import Problem, canonical_shape, posed
 
 COTANGENT, ZEROS = "v", "zeros"  # operands of a derivative that are not operands of the original problem
@@ -42,11 +42,15 @@ def derivative(problem: Problem, operand: int) -> Derivative:
         return Derivative(None, (COTANGENT,))
     if tensor == "bias":
         batch, channels, *extents = canonical_shape(problem.geometry, problem.output)
-        seen = Channels(batch, channels, tuple(extents))
-        return Derivative(posed("bias", False, seen, {"dst": layouts[problem.output]}, fmt, fmt), (COTANGENT,))
+        channels_of_dst = Channels(batch, channels, tuple(extents))
+        row = solving_for("bias", False)
+        return Derivative(posed(row, channels_of_dst, {"dst": layouts[problem.output]}, fmt, fmt), (COTANGENT,))
     if problem.solves_for == "bias":
         layouts["src"] = layouts["dst"]
-        return Derivative(posed("bias_add", False, problem.geometry, layouts, fmt, fmt), (ZEROS, COTANGENT))
-    made = posed(tensor, find(problem.operator).transposed, problem.geometry, layouts, fmt, fmt)
-    given: dict[Tensor, int | str] = {name: number for number, name in enumerate(problem.operands)}
-    return Derivative(made, tuple((given | {problem.output: COTANGENT})[t] for t in made.operands))
+        return Derivative(
+            posed(solving_for("bias_add", False), problem.geometry, layouts, fmt, fmt), (ZEROS, COTANGENT)
+        )
+    row = solving_for(tensor, find(problem.operator).transposed)
+    transposed = posed(row, problem.geometry, layouts, fmt, fmt)
+    names: dict[Tensor, int | str] = {name: number for number, name in enumerate(problem.operands)}
+    return Derivative(transposed, tuple((names | {problem.output: COTANGENT})[t] for t in transposed.operands))

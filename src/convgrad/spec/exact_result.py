@@ -62,13 +62,13 @@ def evaluate(
     if problem.accumulate and old is None:
         raise ValueError("an accumulating problem needs the old value it adds to")
     with np.errstate(all="ignore"):
-        given: dict[Tensor, F64Array] = {
+        operands_f64: dict[Tensor, F64Array] = {
             tensor: np.asarray(array).astype(np.float64)
             for tensor, array in zip(problem.operands, operands, strict=True)
         }
-        finite = {tensor: np.where(np.isfinite(array), array, 0.0) for tensor, array in given.items()}
+        finite = {tensor: np.where(np.isfinite(array), array, 0.0) for tensor, array in operands_f64.items()}
         absolute: dict[Tensor, F64Array] = {tensor: np.abs(array) for tensor, array in finite.items()}
-        value = _solve(problem, given, lambda share: progress(share / 2))
+        value = _solve(problem, operands_f64, lambda share: progress(share / 2))
         magnitude = _solve(problem, absolute, lambda share: progress((1 + share) / 2))
         integral = all(np.array_equal(array, np.rint(array)) for array in finite.values())
         if problem.accumulate and old is not None:
@@ -79,10 +79,10 @@ def evaluate(
     return Answer(activate(value, problem), magnitude, count_terms(problem, value.shape), integral)
 
 
-def _solve(problem: Problem, given: Operands, progress: Callable[[float], None]) -> F64Array:
-    value = _SOLVERS[problem.solves_for](problem.geometry, given, progress)
-    if "bias" in given:
-        value = value + given["bias"].reshape(1, -1, *[1] * (value.ndim - 2))
+def _solve(problem: Problem, arrays: Operands, progress: Callable[[float], None]) -> F64Array:
+    value = _SOLVERS[problem.solves_for](problem.geometry, arrays, progress)
+    if "bias" in arrays:
+        value = value + arrays["bias"].reshape(1, -1, *[1] * (value.ndim - 2))
     return value
 
 
@@ -126,8 +126,8 @@ def _taps(conv: Conv, progress: Callable[[float], None]) -> Iterator[tuple[Selec
     """
     for number, tap in enumerate(product(*(range(k) for k in conv.kernel))):
         progress(number / conv.taps)
-        met = [_meetings(axis, k) for axis, k in zip(conv.axes, tap, strict=True)]
-        yield (..., *tap), (..., *np.ix_(*(i for i, _ in met))), (..., *np.ix_(*(p for _, p in met)))
+        meetings = [_meetings(axis, k) for axis, k in zip(conv.axes, tap, strict=True)]
+        yield (..., *tap), (..., *np.ix_(*(i for i, _ in meetings))), (..., *np.ix_(*(p for _, p in meetings)))
 
 
 def _meetings(axis: Axis, k: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -152,9 +152,9 @@ def _matrices(array: F64Array) -> F64Array:
     return array.reshape(*array.shape[:3], prod(array.shape[3:]))
 
 
-def _solve_dst(conv: Conv, given: Operands, progress: Callable[[float], None]) -> F64Array:
+def _solve_dst(conv: Conv, arrays: Operands, progress: Callable[[float], None]) -> F64Array:
     """Return dst[n, o, p] = sum over k, c of weights[o, c, k] src[n, c, i]."""
-    src, weights = _grouped(given["src"], conv.groups, 1), _grouped(given["weights"], conv.groups, 0)
+    src, weights = _grouped(arrays["src"], conv.groups, 1), _grouped(arrays["weights"], conv.groups, 0)
     dst = _grouped(np.zeros(conv.dst_shape), conv.groups, 1)
     for k, i, p in _taps(conv, progress):
         products = weights[k] @ _matrices(src[i])
@@ -162,9 +162,9 @@ def _solve_dst(conv: Conv, given: Operands, progress: Callable[[float], None]) -
     return dst.reshape(conv.dst_shape)
 
 
-def _solve_src(conv: Conv, given: Operands, progress: Callable[[float], None]) -> F64Array:
+def _solve_src(conv: Conv, arrays: Operands, progress: Callable[[float], None]) -> F64Array:
     """Return src[n, c, i] = sum over k, o of weights[o, c, k] dst[n, o, p]."""
-    dst, weights = _grouped(given["dst"], conv.groups, 1), _grouped(given["weights"], conv.groups, 0)
+    dst, weights = _grouped(arrays["dst"], conv.groups, 1), _grouped(arrays["weights"], conv.groups, 0)
     src = _grouped(np.zeros(conv.src_shape), conv.groups, 1)
     for k, i, p in _taps(conv, progress):
         products = weights[k].swapaxes(-1, -2) @ _matrices(dst[p])
@@ -172,9 +172,9 @@ def _solve_src(conv: Conv, given: Operands, progress: Callable[[float], None]) -
     return src.reshape(conv.src_shape)
 
 
-def _solve_weights(conv: Conv, given: Operands, progress: Callable[[float], None]) -> F64Array:
+def _solve_weights(conv: Conv, arrays: Operands, progress: Callable[[float], None]) -> F64Array:
     """Return weights[o, c, k] = sum over n, p of dst[n, o, p] src[n, c, i]."""
-    src, dst = _grouped(given["src"], conv.groups, 1), _grouped(given["dst"], conv.groups, 1)
+    src, dst = _grouped(arrays["src"], conv.groups, 1), _grouped(arrays["dst"], conv.groups, 1)
     weights = _grouped(np.zeros(conv.weights_shape), conv.groups, 0)
     for k, i, p in _taps(conv, progress):
         products = _matrices(dst[p]) @ _matrices(src[i]).swapaxes(-1, -2)
@@ -182,14 +182,14 @@ def _solve_weights(conv: Conv, given: Operands, progress: Callable[[float], None
     return weights.reshape(conv.weights_shape)
 
 
-def _solve_bias_add(channels: Channels, given: Operands, progress: Callable[[float], None]) -> F64Array:
+def _solve_bias_add(channels: Channels, arrays: Operands, progress: Callable[[float], None]) -> F64Array:
     """Return dst with dst[n, c, p] = src[n, c, p]. The caller adds the bias, as in every forward."""
-    return given["src"]
+    return arrays["src"]
 
 
-def _solve_bias(channels: Channels, given: Operands, progress: Callable[[float], None]) -> F64Array:
+def _solve_bias(channels: Channels, arrays: Operands, progress: Callable[[float], None]) -> F64Array:
     """Return bias[c] = sum over n, p of dst[n, c, p]."""
-    return np.asarray(given["dst"].sum(axis=(0, *range(2, given["dst"].ndim))))
+    return np.asarray(arrays["dst"].sum(axis=(0, *range(2, arrays["dst"].ndim))))
 
 
 _SOLVERS: Mapping[str, Callable[[Any, Operands, Callable[[float], None]], F64Array]] = {

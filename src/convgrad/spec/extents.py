@@ -41,7 +41,7 @@ class _AxisRule:
         """
         a = self.call.attributes
         if a.auto_pad == "none":
-            begin, end = (None if each is None else each[self.index] for each in (a.pads_begin, a.pads_end))
+            begin, end = (None if pads is None else pads[self.index] for pads in (a.pads_begin, a.pads_end))
             return calculated_pads(begin, end, total)
         return (0, 0) if a.auto_pad == "valid" else split_pads(same_total, a.auto_pad)
 
@@ -94,9 +94,9 @@ def _listed(values: Sequence[int]) -> str:
     return ", ".join(map(str, values))
 
 
-def _forward_extent(rule: _AxisRule, extent: int, given: int, formula: str) -> int:
+def _forward_extent(rule: _AxisRule, extent: int, padding: int, formula: str) -> int:
     """Return the output extent of a forward. Raise by rule G8 if it is below 1, except 0 for an empty input."""
-    if extent < 1 and not (extent == 0 and given == 0):  # G8
+    if extent < 1 and not (extent == 0 and padding == 0):  # G8
         name = rule.call.names[rule.call.op.output.tensor]
         rule.refuse("G8", f"the extent of {name} must be at least 1; got {formula} = {extent}")
     return extent

@@ -32,17 +32,17 @@ def _integers(value: object) -> list[int] | None:
         integers = [_integer(item) for item in islice(value, 2 * LARGEST_RANK + 1)]
     except Exception:  # a caller's class may raise anything, and arrays without axes cannot be iterated
         return None
-    return None if None in integers else [one for one in integers if one is not None]
+    return None if None in integers else [integer for integer in integers if integer is not None]
 
 
 def _fits(name: str, *integers: int) -> bool:
-    return all((name in _POSITIVE) <= one <= S64_MAX for one in integers)
+    return all((name in _POSITIVE) <= integer <= S64_MAX for integer in integers)
 
 
-def _each(name: str, value: object, axes: int) -> list[int] | None:
+def _per_axis(name: str, value: object, axes: int) -> list[int] | None:
     """Return one integer per axis from an integer or a sequence; None if the value is not legal for the attribute."""
-    one = _integer(value)
-    integers = _integers(value) if one is None else [one] * axes
+    integer = _integer(value)
+    integers = _integers(value) if integer is None else [integer] * axes
     return integers if integers is not None and len(integers) == axes and _fits(name, *integers) else None
 
 
@@ -52,7 +52,7 @@ def per_axis(name: str, value: object, axes: int) -> str:
     >>> per_axis("strides", 2, 2), per_axis("strides", 0, 2)
     ('strides=[2, 2]', 'strides, one positive integer per spatial axis')
     """
-    integers = _each(name, value, axes)
+    integers = _per_axis(name, value, axes)
     positive = "positive " * (name in _POSITIVE)
     return f"{name}, one {positive}integer per spatial axis" if integers is None else f"{name}={integers}"
 
@@ -88,12 +88,12 @@ def _pads(op: Operator, value: Any, axes: int) -> str:
         return f"Did you mean auto_pad={name!r}?"
     # The loops below iterate more than once, and no legal value is longer.
     items = list(islice(value, 2 * LARGEST_RANK)) if isinstance(value, Iterator) else value
-    begin = end = _each("pads_begin", items, axes)
+    begin = end = _per_axis("pads_begin", items, axes)
     numbers = _integers(items)
     if begin is None and numbers is not None and len(numbers) == 2 * axes and _fits("pads_begin", *numbers):
         begin, end = numbers[:axes], numbers[axes:]
     is_short = isinstance(items, list | tuple) and len(items) <= axes
-    pairs = [_each("pads_begin", pair, 2) or [] for pair in items] if is_short else []
+    pairs = [_per_axis("pads_begin", pair, 2) or [] for pair in items] if is_short else []
     if begin is None and len(pairs) == axes and all(pairs):
         begin, end = ([pair[side] for pair in pairs] for side in (0, 1))
     if begin is None:

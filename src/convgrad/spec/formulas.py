@@ -41,19 +41,19 @@ def gradients(formula: Formula, variables: int) -> Formula:
     >>> [len(terms) for terms in gradients(first, 3)]
     [1, 1, 2]
     """
-    found: list[list[Term]] = [[] for _ in range(variables)]
+    terms_of: list[list[Term]] = [[] for _ in range(variables)]
     for output, terms in enumerate(formula):
         for term in terms:
             for place, variable in enumerate(term.variables):
                 if isinstance(variable, int):
-                    found[variable].append(_derived(term, place, variables + output))
-    return tuple([tuple(sorted(terms, key=lambda term: term.problem is not None)) for terms in found])
+                    terms_of[variable].append(_derived(term, place, variables + output))
+    return tuple([tuple(sorted(terms, key=lambda term: term.problem is not None)) for terms in terms_of])
 
 
 def _derived(term: Term, place: int, cotangent: int) -> Term:
     """Return the derivative of a term by operand ``place``. ``cotangent`` is the number of the cotangent's variable."""
     if term.problem is None:
         return Term(None, (cotangent,))
-    found = derivative(term.problem, place)
+    derived = derivative(term.problem, place)
     named: dict[int | str, int | str] = {COTANGENT: cotangent, ZEROS: ZEROS, **dict(enumerate(term.variables))}
-    return Term(found.problem, tuple(named[operand] for operand in found.operands))
+    return Term(derived.problem, tuple(named[operand] for operand in derived.operands))

@@ -77,7 +77,7 @@ def nodes_with_ranges(extents: Sequence[int], blocks: range) -> list[tuple[Nodes
     >>> [(tuple(nodes), ranges[0]) for nodes, ranges in nodes_with_ranges((128, 300), range(0, 256))]
     [((2, 0, 1), range(0, 128))]
     """
-    return [found for nodes in nodes_of(blocks.start, blocks.stop) for found in _split(extents, nodes)]
+    return [part for nodes in nodes_of(blocks.start, blocks.stop) for part in _split(extents, nodes)]
 
 
 def _split(extents: Sequence[int], nodes: Nodes) -> Iterator[tuple[Nodes, Ranges]]:

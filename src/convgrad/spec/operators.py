@@ -287,21 +287,22 @@ def rows(name: str) -> list[Operator]:
     >>> [row.name for name in ("ConvolutionBackpropWeights", "Convolution", "Convolution-1") for row in rows(name)]
     ['ConvolutionBackpropWeights-1', 'Convolution', 'Convolution-1']
     """
-    found: list[Operator] = []
+    candidates: list[Operator] = []
     if isinstance(name, str):
         plain = name.removesuffix(VERSION)
-        each = ([row for row in OPERATORS if row.name == one] for one in (name, plain, f"{plain}{VERSION}"))
-        found = next(filter(None, each), found)
-    if not found:  # O1
+        spellings = (name, plain, f"{plain}{VERSION}")
+        rows_of_names = ([row for row in OPERATORS if row.name == spelling] for spelling in spellings)
+        candidates = next(filter(None, rows_of_names), candidates)
+    if not candidates:  # O1
         # A value that is not a string is named by its type, because its own text may be long.
         asked = name if isinstance(name, str) else str(getattr(name, "__name__", type(name).__name__))
         names = {row.name.lower(): row.name for row in OPERATORS}
         asked = asked[:200]
         close = difflib.get_close_matches(asked.lower(), names, n=3, cutoff=0.5)
-        near = [other] if (other := of_others(asked)) else [names[one] for one in close]
+        near = [other] if (other := of_others(asked)) else [names[match] for match in close]
         hint = f"Did you mean {', '.join(near)}?" if near else f"It has {', '.join(names.values())}"
         refuse("O1", asked, f"the operator must be a name in the operator table. {hint}")
-    return found
+    return candidates
 
 
 def find(name: str, *, shape_second: bool = False) -> Operator:
@@ -314,11 +315,20 @@ def find(name: str, *, shape_second: bool = False) -> Operator:
     >>> find("ConvolutionBackpropFilters-1", shape_second=True).operands[1].name
     'filters_shape'
     """
-    return _found(name, shape_second) if isinstance(name, str) else rows(name)[0]  # which raises
+    return _row(name, shape_second) if isinstance(name, str) else rows(name)[0]  # which raises
+
+
+def solving_for(tensor: SolvesFor, transposed: bool) -> Operator:
+    """Return the row of the current generation's operator that solves for a tensor.
+
+    >>> solving_for("src", False).name
+    'ConvolutionBackwardData'
+    """
+    return next(row for row in OPERATORS if (row.solves_for, row.transposed) == (tensor, transposed))
 
 
 @cache
-def _found(name: str, shape_second: bool) -> Operator:
-    found = rows(name)
-    fitting = [row for row in found if row.operands[1:2] and row.operands[1].is_shape]
-    return fitting[0] if shape_second and fitting else found[0]
+def _row(name: str, shape_second: bool) -> Operator:
+    candidates = rows(name)
+    fitting = [row for row in candidates if row.operands[1:2] and row.operands[1].is_shape]
+    return fitting[0] if shape_second and fitting else candidates[0]

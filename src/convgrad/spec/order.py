@@ -141,8 +141,8 @@ def images_a_block(extents: Sequence[int]) -> int:
     >>> images_a_block((7, 7)), images_a_block((56, 56))
     (5, 1)
     """
-    one = over_positions(1, extents)
-    return one.lines_a_block if one.lines == 1 else 1
+    order = over_positions(1, extents)
+    return order.lines_a_block if order.lines == 1 else 1
 
 
 def over_taps(taps: int, channels: int, apart: bool = False, pairs: bool = False) -> SumOrder:

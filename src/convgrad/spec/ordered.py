@@ -38,15 +38,15 @@ def evaluate_in_order(problem: Problem, operands: Sequence[Array], old: Array | 
     [8.0, 14.0, 8.0]
     """
     with np.errstate(all="ignore"):
-        given: dict[Tensor, F32Array] = {
+        arrays: dict[Tensor, F32Array] = {
             tensor: array.astype(np.float32) for tensor, array in zip(problem.operands, operands, strict=True)
         }
-        sums = by_tiles(problem, given) if problem.algorithm else None
+        sums = by_tiles(problem, arrays) if problem.algorithm else None
         if sums is None:
-            x, y = _TERMS[problem.solves_for](problem.geometry, given)
+            x, y = _TERMS[problem.solves_for](problem.geometry, arrays)
             sums = sum_in_order(x, y, order_of(replace(problem, algorithm="")))
-        if "bias" in given:
-            sums = sums + given["bias"].reshape(1, -1, *[1] * (sums.ndim - 2))
+        if "bias" in arrays:
+            sums = sums + arrays["bias"].reshape(1, -1, *[1] * (sums.ndim - 2))
         if problem.accumulate:
             if old is None:
                 raise ValueError("an accumulating problem needs the old value it adds to")
@@ -83,10 +83,10 @@ def _flat(array: F32Array, groups: int, channel_axis: int) -> F32Array:
     return array.reshape(*head, groups, array.shape[channel_axis] // groups, prod(tail))
 
 
-def _of_dst(conv: Conv, given: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32Array]:
+def _of_dst(conv: Conv, arrays: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32Array]:
     """Return both factors of the terms src[n, c, i] * weights[o, c, k]. The last axis has taps, then channels."""
     at = _positions(conv)
-    src, weights = _flat(given["src"], conv.groups, 1), _flat(given["weights"], conv.groups, 0)
+    src, weights = _flat(arrays["src"], conv.groups, 1), _flat(arrays["weights"], conv.groups, 0)
     x = np.where(at >= 0, src[..., np.maximum(at, 0)], 0)  # axes: n, g, c, k, p
     x = x.transpose(0, 1, 4, 3, 2)[:, :, None]  # axes: n, g, 1, p, k, c
     w = weights.reshape(conv.groups, -1, conv.src_channels // conv.groups, conv.taps).transpose(0, 1, 3, 2)
@@ -96,29 +96,29 @@ def _of_dst(conv: Conv, given: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32
     return np.broadcast_to(x, y.shape).reshape(shape), y.reshape(shape)
 
 
-def _of_src(conv: Conv, given: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32Array]:
+def _of_src(conv: Conv, arrays: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32Array]:
     """Return both factors of the terms dst[n, o, p] * weights[o, c, k]. The last axis has taps, then channels."""
     at = _positions(conv)
-    dst, weights = _flat(given["dst"], conv.groups, 1), _flat(given["weights"], conv.groups, 0)
+    dst, weights = _flat(arrays["dst"], conv.groups, 1), _flat(arrays["weights"], conv.groups, 0)
     per_group_out, per_group_in = conv.dst_channels // conv.groups, conv.src_channels // conv.groups
     sources = prod(a.src for a in conv.axes)
     x = np.zeros((conv.batch, conv.groups, sources, conv.taps, per_group_out), np.float32)
-    met = np.zeros((sources, conv.taps, 1), bool)
+    exists = np.zeros((sources, conv.taps, 1), bool)
     for k in range(conv.taps):
         p = np.flatnonzero(at[k] >= 0)
         x[:, :, at[k][p], k] = dst[..., p].swapaxes(-1, -2)
-        met[at[k][p], k] = True
+        exists[at[k][p], k] = True
     w = weights.reshape(conv.groups, per_group_out, per_group_in, conv.taps).transpose(0, 2, 3, 1)  # axes: g, c, k, o
-    y = np.where(met, w[None, :, :, None], np.float32(0))  # axes: 1, g, c, i, k, o
+    y = np.where(exists, w[None, :, :, None], np.float32(0))  # axes: 1, g, c, i, k, o
     shape = (*conv.src_shape, conv.taps * per_group_out)
     whole = (conv.batch, conv.groups, per_group_in, sources, conv.taps, per_group_out)
     return np.broadcast_to(x[:, :, None], whole).reshape(shape), np.broadcast_to(y, whole).reshape(shape)
 
 
-def _of_weights(conv: Conv, given: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32Array]:
+def _of_weights(conv: Conv, arrays: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32Array]:
     """Return both factors of the terms src[n, c, i] * dst[n, o, p]. The last axis has images, then positions."""
     at = _positions(conv)
-    src, dst = _flat(given["src"], conv.groups, 1), _flat(given["dst"], conv.groups, 1)
+    src, dst = _flat(arrays["src"], conv.groups, 1), _flat(arrays["dst"], conv.groups, 1)
     x = np.where(at >= 0, src[..., np.maximum(at, 0)], 0)  # axes: n, g, c, k, p
     x = x.transpose(1, 2, 3, 0, 4)[:, None]  # axes: g, 1, c, k, n, p
     y = np.where(at[:, None] >= 0, dst.transpose(1, 2, 0, 3)[:, :, None, None], 0)  # axes: g, o, 1, k, n, p
@@ -127,13 +127,13 @@ def _of_weights(conv: Conv, given: Mapping[Tensor, F32Array]) -> tuple[F32Array,
     return np.broadcast_to(x, whole).reshape(shape), np.broadcast_to(y, whole).reshape(shape)
 
 
-def _of_bias_add(channels: Channels, given: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32Array]:
-    src = given["src"][..., None]
+def _of_bias_add(channels: Channels, arrays: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32Array]:
+    src = arrays["src"][..., None]
     return src, np.ones_like(src)
 
 
-def _of_bias(channels: Channels, given: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32Array]:
-    dst = given["dst"].swapaxes(0, 1).reshape(channels.channels, channels.batch * channels.positions)
+def _of_bias(channels: Channels, arrays: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32Array]:
+    dst = arrays["dst"].swapaxes(0, 1).reshape(channels.channels, channels.batch * channels.positions)
     return dst, np.ones_like(dst)
 
 

@@ -26,15 +26,15 @@ def norms2_in_order(problem: Problem, operands: Sequence[Array]) -> NDArray[np.f
     >>> norms2_in_order(problem("BWD_W f32 NXC mb2ic1iw3oc1ow3kw3pw1"), [x, x]).tolist()  # of 8, 14, 8; of 50, 77, 50
     [324.0, 10929.0]
     """
-    one, norms = of_one(problem), np.zeros(problem.geometry.batch)
+    sample_problem, norms = of_one(problem), np.zeros(problem.geometry.batch)
     for n in range(problem.geometry.batch):
         sample = [operand[n : n + 1] for operand in operands]
         if is_product(problem):
             norms[n] = _product(problem, *sample)
             continue
-        gradient = evaluate_in_order(one, sample)
+        gradient = evaluate_in_order(sample_problem, sample)
         by_taps = (*range(2, gradient.ndim), *reversed(range(min(gradient.ndim, 2))))
-        for here in cuts(one):
+        for here in cuts(sample_problem):
             norms[n] += _norm2(gradient[here].transpose(by_taps))
     return norms
 
@@ -48,8 +48,8 @@ def _product(problem: Problem, *operands: Array) -> np.float64:
     existing = [i for i in product(*places) if all(0 <= at < a.src for at, a in zip(i, conv.axes, strict=True))]
     if not existing:
         return total
-    met = np.stack([src[:, *i] for i in existing])
-    for x, dy in zip(np.split(met, conv.groups, axis=1), np.split(dst, conv.groups), strict=True):
+    src_at_taps = np.stack([src[:, *i] for i in existing])
+    for x, dy in zip(np.split(src_at_taps, conv.groups, axis=1), np.split(dst, conv.groups), strict=True):
         total += _norm2(x) * _norm2(dy)
     return total
 
@@ -76,7 +76,7 @@ def weighted_in_order(
     >>> weighted_in_order(problem("BWD_W f32 NXC mb2ic1iw3oc1ow3kw3pw1"), [x, x], [1, 0.5]).ravel().tolist()
     [33.0, 52.5, 33.0]
     """
-    given, number = [operand.astype(np.float32) for operand in operands], scaled_operand(problem)
+    arrays, number = [operand.astype(np.float32) for operand in operands], scaled_operand(problem)
     with np.errstate(all="ignore"):
-        given[number] = given[number] * np.asarray(scale, np.float32).reshape(-1, *[1] * (given[number].ndim - 1))
-    return evaluate_in_order(weighted(problem), given, old)
+        arrays[number] = arrays[number] * np.asarray(scale, np.float32).reshape(-1, *[1] * (arrays[number].ndim - 1))
+    return evaluate_in_order(weighted(problem), arrays, old)

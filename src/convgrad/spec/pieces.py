@@ -40,8 +40,8 @@ class Nodes(NamedTuple):
     @property
     def leaves(self) -> range:
         """The leaves under these nodes. The last of these leaves may be beyond the end of the batch."""
-        each: int = FAN_IN**self.level
-        return range(self.first * each, (self.first + self.number) * each)
+        leaf_count: int = FAN_IN**self.level
+        return range(self.first * leaf_count, (self.first + self.number) * leaf_count)
 
     def and_next(self, right: Nodes) -> Nodes | None:
         """Return the nodes whose sum is that of these nodes and ``right``; None if the two must not be added yet.
@@ -84,20 +84,20 @@ def combine(known: Iterable[tuple[Nodes, T]], add: Callable[[T, T], T]) -> list[
     >>> combine([(nodes, str(nodes.first)) for nodes in (*nodes_of(14, 18), *nodes_of(18, 20))], "{} + {}".format)[2:]
     [(Nodes(level=0, first=16, number=4), '16 + 18 + 19')]
     """
-    made: list[tuple[Nodes, T]] = []
+    combined: list[tuple[Nodes, T]] = []
     for nodes, value in known:
-        put(made, nodes, value, add)
-    return made
+        put(combined, nodes, value, add)
+    return combined
 
 
-def put(made: list[tuple[Nodes, T]], nodes: Nodes, value: T, add: Callable[[T, T], T]) -> None:
-    """Append a sum to ``made``, the sums on its left, or add it to its parent's unfinished sum if ``made`` has that.
+def put(combined: list[tuple[Nodes, T]], nodes: Nodes, value: T, add: Callable[[T, T], T]) -> None:
+    """Append a sum to ``combined``, the sums on its left, or add it to its parent's unfinished sum if that is there.
 
     If this completes the parent, add the parent's sum to the grandparent in the same way, and so on.
     """
-    while made and (more := made[-1][0].and_next(nodes)):
-        nodes, value = more, add(made.pop()[1], value)
-    made.append((nodes, value))
+    while combined and (more := combined[-1][0].and_next(nodes)):
+        nodes, value = more, add(combined.pop()[1], value)
+    combined.append((nodes, value))
 
 
 def total(known: Sequence[tuple[Nodes, T]], add: Callable[[T, T], T]) -> T:
@@ -122,7 +122,7 @@ def max_sums(parts: Iterable[Iterable[Nodes]]) -> int:
     >>> max_sums(nodes_of(leaf, leaf + 1) for leaf in range(4096))
     5
     """
-    made: list[tuple[Nodes, bool]] = []  # nodes whose sums are in memory; is the sum of the current part?
+    in_memory: list[tuple[Nodes, bool]] = []  # nodes whose sums are in memory; is the sum of the current part?
     maximum = new = 0
 
     def count(more: int) -> None:
@@ -130,17 +130,17 @@ def max_sums(parts: Iterable[Iterable[Nodes]]) -> int:
         new += more
         maximum = max(maximum, before + new)
 
-    def add(one: bool, _: bool) -> bool:
-        count(not one)
+    def add(current: bool, _: bool) -> bool:
+        count(not current)
         count(-1)
         return True
 
     for part in parts:
-        made, before, new = [(nodes, False) for nodes, _ in made], len(made), 0
+        in_memory, before, new = [(nodes, False) for nodes, _ in in_memory], len(in_memory), 0
         for nodes in part:
-            begun = made[-1][0].and_next(nodes) if made else None
-            count(not (begun and made.pop()[1]))
-            put(made, begun or nodes, True, add)
+            begun = in_memory[-1][0].and_next(nodes) if in_memory else None
+            count(not (begun and in_memory.pop()[1]))
+            put(in_memory, begun or nodes, True, add)
     return maximum
 
 
@@ -161,7 +161,7 @@ def chunk_images(geometry: Conv | Channels) -> int:
     >>> chunk_images(Channels(64, 8, (7, 7))), chunk_images(Channels(64, 8, (56, 56)))  # 13 leaves, 64 leaves
     (5, 16)
     """
-    each = leaf_images(geometry)
-    while each * FAN_IN < geometry.batch:
-        each *= FAN_IN
-    return each
+    images = leaf_images(geometry)
+    while images * FAN_IN < geometry.batch:
+        images *= FAN_IN
+    return images

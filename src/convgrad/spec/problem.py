@@ -15,7 +15,7 @@ from convgrad.spec.check import Attributes
 from convgrad.spec.extents import AXES, ignored_output_padding
 from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.layouts import axis_order, from_canonical, to_canonical
-from convgrad.spec.operators import OPERATORS, S64_MAX, Operator, SolvesFor, Tensor
+from convgrad.spec.operators import S64_MAX, Operator, SolvesFor, Tensor
 from convgrad.spec.readings import other_readings
 from convgrad.spec.rules import hinted, refuse
 from convgrad.spec.shapes import CanonicalShapes, Shape, layouts_of, shapes_by_tensor
@@ -143,23 +143,23 @@ def check_output_format(operator: str, operand_format: Format, output_format: Fo
 
 
 def posed(
-    solves_for: SolvesFor,
-    transposed: bool,
+    op: Operator,
     geometry: Conv | Channels,
     layouts: Mapping[Tensor, str],
     operand_format: Format,
     output_format: Format,
     bias: bool = False,
 ) -> Problem:
-    """Return the problem that solves for a tensor on a checked geometry, by an operator of the current generation.
+    """Return the problem of an operator on a checked geometry.
 
     ``layouts`` are the memory formats of src, dst and weights of the underlying convolution.
     """
-    op = next(op for op in OPERATORS if (op.solves_for, op.transposed) == (solves_for, transposed))
     ports = [port for port in op.operands if not port.is_shape and (bias or port.required)]
     tensors = (*(port.tensor for port in ports), op.output.tensor)
     lie = tuple("NCX" if tensor == "bias" else layouts[tensor] for tensor in tensors)
-    return intern(Problem(op.name, solves_for, geometry, tensors[:-1], tensors[-1], lie, operand_format, output_format))
+    return intern(
+        Problem(op.name, op.solves_for, geometry, tensors[:-1], tensors[-1], lie, operand_format, output_format)
+    )
 
 
 def _geometry(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> tuple[Conv | Channels, str | None]:

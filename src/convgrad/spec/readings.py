@@ -29,11 +29,11 @@ def other_readings(op: Operator, shapes: Sequence[Shape], attributes: Attributes
         return ""
     movable = [n for n, port in enumerate(ports) if port.tensor != "bias" and not port.name.endswith("_shape")]
     for order in list(permutations(movable))[1:]:
-        given = list(range(len(shapes)))  # per operand, the number of the given shape to try
+        numbers = list(range(len(shapes)))  # per operand, the number of the given shape to try
         for operand, other in zip(movable, order, strict=True):
-            given[operand] = other
-        for formats in _fitting(op, itemgetter(*given)(shapes), attributes, check):
-            as_what = ", ".join(ports[given.index(n)].name for n in range(len(shapes)))
+            numbers[operand] = other
+        for formats in _fitting(op, itemgetter(*numbers)(shapes), attributes, check):
+            as_what = ", ".join(ports[numbers.index(n)].name for n in range(len(shapes)))
             in_order = ", ".join(port.name for port in ports)
             return f". The shapes fit the order {as_what} with {formats}; the order must be {in_order}"
     return ""
@@ -78,11 +78,11 @@ def _fitting(
         yield ", ".join(f"{named.name}={read[means]!r}" for means in read if (named := op.attribute(means)))
 
 
-def _formats(op: Operator, *given: str) -> tuple[dict[str, str], ...]:
+def _formats(op: Operator, *formats: str) -> tuple[dict[str, str], ...]:
     """Return the choices of the operator's data_format and weights_format, the given ones first."""
-    named = {means: one for means in _FORMATS if (one := op.attribute(means))}
-    ours = dict(zip(_FORMATS, given, strict=True))
-    choices = product(*(sorted(one.choices, key=ours[means].__ne__) for means, one in named.items()))
+    named = {means: attribute for means in _FORMATS if (attribute := op.attribute(means))}
+    ours = dict(zip(_FORMATS, formats, strict=True))
+    choices = product(*(sorted(attribute.choices, key=ours[means].__ne__) for means, attribute in named.items()))
     return tuple(dict(zip(named, choice, strict=True)) for choice in choices)
 
 

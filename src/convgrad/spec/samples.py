@@ -103,16 +103,16 @@ def factors(problem: Problem, operands: Sequence[Array]) -> list[Array]:
     assert isinstance(problem.geometry, Conv)
     groups, axes = problem.geometry.groups, problem.geometry.axes
     by_name = dict(zip(problem.operands, operands, strict=True))
-    met = by_name["src"][:, :, *map(_met, axes)]
-    made = []
-    for array in (met, by_name["dst"]):
+    src_at_taps = by_name["src"][:, :, *map(_read_positions, axes)]
+    sides = []
+    for array in (src_at_taps, by_name["dst"]):
         samples, channels, *extents = array.shape
         apart = np.moveaxis(array.reshape(samples, groups, channels // groups, *extents), 2, -1)
-        made.append(apart.reshape(samples, groups, channels // groups * prod(extents)))
-    return made
+        sides.append(apart.reshape(samples, groups, channels // groups * prod(extents)))
+    return sides
 
 
-def _met(axis: Axis) -> slice:
+def _read_positions(axis: Axis) -> slice:
     """Return the positions of src that the existing taps read for the only position of dst."""
     step, pad = axis.dilation, axis.pad_begin
     first, behind = -(-pad // step), min(axis.kernel, -(-(axis.src + pad) // step))

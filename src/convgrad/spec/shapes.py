@@ -78,8 +78,8 @@ def with_full_shape(
         return from_canonical((shapes[0][0], in_channels, *values), attributes.data_format)
 
     operands = (full(s) if p.is_shape else s for p, s in zip(op.operands, shapes, strict=False))
-    given = attributes.dst_shape
-    return tuple(operands), attributes if given is None else replace(attributes, dst_shape=full(given))
+    shape = attributes.dst_shape
+    return tuple(operands), attributes if shape is None else replace(attributes, dst_shape=full(shape))
 
 
 def layouts_of(attributes: Attributes) -> dict[Tensor, str]:

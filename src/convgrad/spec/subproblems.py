@@ -77,15 +77,15 @@ def subproblem_of(problem: Problem, images: range, ranges: Ranges) -> SubProblem
     geometry = problem.geometry
     if isinstance(geometry, Channels):
         part: Conv | Channels = replace(geometry, batch=len(images), extents=tuple(map(len, ranges)))
-        met: dict[Tensor, Ranges] = {"src": ranges, "dst": ranges}
+        ranges_of: dict[Tensor, Ranges] = {"src": ranges, "dst": ranges}
     else:
         cut = _over_src if swept(problem) == "src" else _over_dst
         axes, src, dst = zip(*map(cut, geometry.axes, ranges), strict=True)
         part = Conv(len(images), geometry.groups, geometry.src_channels, geometry.dst_channels, axes)
-        met = {"src": src, "dst": dst}
+        ranges_of = {"src": src, "dst": dst}
 
     def region(tensor: Tensor, whole_ranges: Ranges, order: tuple[int, ...]) -> Region:
-        all_ranges = (images, whole_ranges[1], *met[tensor]) if tensor in met else whole_ranges
+        all_ranges = (images, whole_ranges[1], *ranges_of[tensor]) if tensor in ranges_of else whole_ranges
         return tuple(slice(all_ranges[axis].start, all_ranges[axis].stop) for axis in order)
 
     *reads, writes = (region(*arrays) for arrays in _arrays(problem))

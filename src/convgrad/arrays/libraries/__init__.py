@@ -14,7 +14,7 @@ from convgrad.arrays.libraries.torch import TORCH
 from convgrad.engines import settings
 from convgrad.formats import FORMATS
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 LIBRARIES = (TORCH, JAX)
 _DTYPES = {library.dtypes + fmt.dtype.name: fmt for library in LIBRARIES for fmt in FORMATS.values()}
@@ -56,10 +56,10 @@ def written(value: object) -> None:
         library.written(library.loaded, value)
 
 
-def on_its_threads(value: object, compute: Callable[..., Made], *given: object) -> Made:
+def on_its_threads(value: object, compute: Callable[..., Result], *arguments: object) -> Result:
     """Call ``compute`` with the thread pool of an array's library, and return the result."""
     library = None if type(value) is np.ndarray else library_of(value)
-    return compute(*given) if library is None else settings.on(library.pool, compute, *given)
+    return compute(*arguments) if library is None else settings.on(library.pool, compute, *arguments)
 
 
 def detached(value: object) -> Any:

@@ -29,8 +29,8 @@ def array_of(torch: ModuleType, tensor: Foreign) -> Array:
         tensor = tensor.resolve_neg()
     fmt = formats_of(torch).get(tensor.dtype)
     bits = getattr(torch, fmt.bits.name) if fmt is not None and fmt.is_extension else None
-    seen = tensor if bits is None else tensor.view(bits)
-    array: Array = _read(torch, seen) if torch._C._is_cow_tensor(seen) else seen.numpy()
+    bits_view = tensor if bits is None else tensor.view(bits)
+    array: Array = _read(torch, bits_view) if torch._C._is_cow_tensor(bits_view) else bits_view.numpy()
     if array.flags.owndata and array.size:  # NumPy has allocated the memory, because the tensor has none
         raise BufferError("a tensor that has no memory")
     return array if fmt is None or bits is None else array.view(fmt.dtype)

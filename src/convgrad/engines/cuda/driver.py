@@ -65,7 +65,7 @@ class Driver:
             function.argtypes, function.restype = parameters, ctypes.c_int
             self._functions[name] = function
 
-    def call(self, name: str, *arguments: Any) -> None:
+    def call(self, name: str, *arguments: object) -> None:
         """Call a function of the driver by name."""
         if code := self._functions[name](*arguments):
             text = ctypes.c_char_p()
@@ -74,13 +74,13 @@ class Driver:
             cause = "; an earlier kernel may be the cause" if code in ASYNCHRONOUS else ""
             raise UnsupportedError(f"the CUDA driver returned error {code} from {name}: {said}{cause}")
 
-    def number(self, name: str, *arguments: Any) -> int:
+    def number(self, name: str, *arguments: object) -> int:
         """Return the integer that a function of the driver writes to its first parameter."""
         number = ctypes.c_int()
         self.call(name, number, *arguments)
         return number.value
 
-    def handle(self, name: str, *arguments: Any) -> Handle:
+    def handle(self, name: str, *arguments: object) -> Handle:
         """Return the handle that a function of the driver writes to its first parameter."""
         handle = Handle()
         self.call(name, handle, *arguments)
@@ -134,7 +134,7 @@ class Device:
         driver.call("cuDeviceGetName", text, NAME_BYTES, device)
         self.name = text.value.decode()
         processors, major, minor = (
-            driver.number("cuDeviceGetAttribute", one, device) for one in (PROCESSORS, MAJOR, MINOR)
+            driver.number("cuDeviceGetAttribute", attribute, device) for attribute in (PROCESSORS, MAJOR, MINOR)
         )
         self.processors, self.capability = processors, (major, minor)
         if self.capability < OLDEST:

@@ -39,13 +39,14 @@ class DeviceCall:
 
     def launch(self, operands: Sequence[int], out: int, table: int, scratch: int, stream: int) -> None:
         """Add the work of a call to a stream. All arguments are addresses on the device, except the stream's handle."""
-        given = (*operands, 0)
-        a, b, bias = given[self._a], given[self._b], given[self._bias]
+        addresses = (*operands, 0)
+        a, b, bias = addresses[self._a], addresses[self._b], addresses[self._bias]
         with self.device.current():
-            for function, one in zip(self._functions, self.plan.launches, strict=True):
-                first = scratch + one.reads if isinstance(one.spec, LevelSpec) else a
-                arguments = (first, scratch if one.is_packed else b, out, bias, scratch + one.writes, table + one.table)
-                self.device.launch(function, one.grid, stream, arguments)
+            for function, launch in zip(self._functions, self.plan.launches, strict=True):
+                first = scratch + launch.reads if isinstance(launch.spec, LevelSpec) else a
+                second = scratch if launch.is_packed else b
+                arguments = (first, second, out, bias, scratch + launch.writes, table + launch.table)
+                self.device.launch(function, launch.grid, stream, arguments)
 
 
 def _function(device: Device, spec: Spec) -> DeviceFunction:

@@ -44,15 +44,15 @@ class GridFunction(Function):
 
     def load(self, kind: str, pointer: Value, offset: Value | int = 0) -> Value:
         """Load a value from an address that is a multiple of its size."""
-        place = self._seen(self.at(pointer, offset), kind)
+        place = self._address(self.at(pointer, offset), kind)
         return self.op(kind, f"load {self._volatile}{kind}, {place}, align {size_of(kind)}")
 
     def store(self, value: Value, pointer: Value, offset: int = 0) -> None:
         """Store a value to an address that is a multiple of its size."""
-        place = self._seen(self.at(pointer, offset), value.type)
+        place = self._address(self.at(pointer, offset), value.type)
         self.say(f"store {value}, {place}, align {size_of(value.type)}")
 
-    def _seen(self, place: Value, kind: str) -> Value:
+    def _address(self, place: Value, kind: str) -> Value:
         """Return an address; on a CPU, remember whether it is not aligned for a vector."""
         if self.misaligned is not None and kind[0] == "<":
             bits = self.op("i64", f"ptrtoint {place} to i64") & (size_of(kind) - 1)
@@ -82,10 +82,10 @@ class GridFunction(Function):
     def vector(self, elements: list[Value]) -> Value:
         """Return a vector of these elements."""
         kind = f"<{len(elements)} x {elements[0].type}>"
-        made = Value(self, kind, "poison")
+        vector = Value(self, kind, "poison")
         for lane, element in enumerate(elements):
-            made = self.op(kind, f"insertelement {made}, {element}, i64 {lane}")
-        return made
+            vector = self.op(kind, f"insertelement {vector}, {element}, i64 {lane}")
+        return vector
 
 
 @dataclass

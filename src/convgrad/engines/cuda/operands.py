@@ -107,7 +107,7 @@ class Operands:
             elements += self._elements(self.a, index, 1)
         if exists is None:
             return elements, None
-        return [f.select(exists, one, f.zeros("float")) for one in elements], exists
+        return [f.select(exists, element, f.zeros("float")) for element in elements], exists
 
     def elements_of_b(self, term: DeviceTerm, column: Value, width: int = 1) -> list[Value]:
         """Return neighbouring elements of B in f32. For an absent term, they are those of another term."""
@@ -117,7 +117,7 @@ class Operands:
         f, fmt = self.f, self.spec.operands
         kind, place = STORED[fmt], f.element(base, STORED[fmt], index)
         raw = [f.load(kind, place)] if width == 1 else f.lanes(f.load(f"<{width} x {kind}>", place))
-        return [widen(f, fmt, one) for one in raw]
+        return [widen(f, fmt, bits) for bits in raw]
 
     @cached_property
     def result(self) -> Result:

@@ -17,15 +17,15 @@ def sum_of(of: Operands, row: RowOfA, column: Value) -> Value:
     zero = f.zeros("float")
     with f.loop(f.int64(of.end - of.begin), chain=zero, node=zero) as step:
         number = of.begin + f.int32(step.index)
-        with f.loop(DEPTH, chain=step.chain) as one:
-            term = of.term(number, f.int32(one.index))
+        with f.loop(DEPTH, chain=step.chain) as products:
+            term = of.term(number, f.int32(products.index))
             (x,), exists = of.elements_of_a(row, term)
             (y,) = of.elements_of_b(term, column)
-            added = f.fma(x, y, one.chain)
-            one.next(chain=added if exists is None else f.select(exists, added, one.chain))
+            added = f.fma(x, y, products.chain)
+            products.next(chain=added if exists is None else f.select(exists, added, products.chain))
         ends = f.compare("ne", f.load("i32", f.at(of.ends, f.int64(number) * 4)), 0)
-        node = f.add(step.node, one.chain)
-        step.next(chain=f.select(ends, zero, one.chain), node=f.select(ends, node, step.node))
+        node = f.add(step.node, products.chain)
+        step.next(chain=f.select(ends, zero, products.chain), node=f.select(ends, node, step.node))
     return step.node
 
 

@@ -44,7 +44,7 @@ class Tile:
         self.pitch_a, self.pitch_b = spec.rows + PAD, spec.columns + PAD
         at = 4 * 2 * spec.stage_floats
         shared = [at, at + 4 * ROW_WORDS * spec.rows, at + 4 * (ROW_WORDS + 1) * spec.rows]
-        self.row_words, self.row_c, self.flag = (self.f.at(self.grid.shared, each) for each in shared)
+        self.row_words, self.row_c, self.flag = (self.f.at(self.grid.shared, offset) for offset in shared)
         self.nodes = self.f.at(self.flag, 16)
         self.grid.declare(sums=PER_THREAD**2, finite=1)
 
@@ -129,7 +129,7 @@ class Tile:
         fast = (DEPTH if along_terms else extent) // width
         slow, number = f.divided(thread, fast)
         slows = [slow + i * (threads // fast) for i in range(DEPTH * extent // (width * terms * threads))]
-        return [(number * width, each) if along_terms else (each * terms, number * width) for each in slows]
+        return [(number * width, slow) if along_terms else (slow * terms, number * width) for slow in slows]
 
     def _row(self, number: Value) -> RowOfA:
         """Return a row of the tile from shared memory."""
@@ -140,16 +140,16 @@ class Tile:
     def _put(self, loaded: tuple[list[Loaded], list[Loaded]], half: Value, thread: Value) -> None:
         """Write the loaded elements to a half of shared memory; ``finite`` becomes NaN if one of B is not finite."""
         f, base = self.f, self._half(half)
-        for one in (*loaded[0], *loaded[1]):
-            place = f.at(base, f.int64(one.place) * 4)
-            if one.step == 1 and len(one.values) > 1:
-                f.store(f.vector(one.values), place)
+        for load in (*loaded[0], *loaded[1]):
+            place = f.at(base, f.int64(load.place) * 4)
+            if load.step == 1 and len(load.values) > 1:
+                f.store(f.vector(load.values), place)
                 continue
-            for i, value in enumerate(one.values):
-                f.store(value, place, 4 * i * one.step)
+            for i, value in enumerate(load.values):
+                f.store(value, place, 4 * i * load.step)
         if self.spec.checked:
             finite = self.grid.read("finite", 0, thread)
-            for value in (value for one in loaded[1] for value in one.values):
+            for value in (value for load in loaded[1] for value in load.values):
                 finite = f.fma(value, f.zeros("float"), finite)
             self.grid.write("finite", 0, thread, finite)
 
@@ -216,8 +216,8 @@ class Tile:
             self._store(thread)
             return
         again = f.compare("ne", f.load("i32", self.flag), 0)
-        with f.when(again), f.loop(PER_THREAD**2) as one:
-            down, across = f.divided(f.int32(one.index), PER_THREAD)
+        with f.when(again), f.loop(PER_THREAD**2) as iteration:
+            down, across = f.divided(f.int32(iteration.index), PER_THREAD)
             row, column = self._corner(thread)
             row = self.first_row + row + self._apart(down, WARP_ROWS)
             column = self.first_column + column + self._apart(across, WARP_COLUMNS)
@@ -240,7 +240,7 @@ class Tile:
         by_rows = self.spec.store.along == ROWS
         row, column = self._corner(thread)
         down, across = _distances(WARP_ROWS), _distances(WARP_COLUMNS)
-        columns = [column + each for each in across]
+        columns = [column + offset for offset in across]
         for i in range(0, PER_THREAD, width if by_rows else 1):
             inside = row + down[i]
             number = self.first_row + inside
@@ -250,7 +250,7 @@ class Tile:
                     there, first = self.first_column + columns[j], i * PER_THREAD + j
                     with f.when(f.compare("slt", there, n["columns"])):
                         step = PER_THREAD if by_rows else 1
-                        sums = [self._sum(first + each * step, thread) for each in range(width)]
+                        sums = [self._sum(first + column * step, thread) for column in range(width)]
                         store(self.of, sums[0] if width == 1 else f.vector(sums), place, number, there)
 
     def _sum(self, index: int, thread: Value) -> Value:

@@ -78,40 +78,43 @@ class TimedPlan(NamedTuple):
 def calibrated(machine: Machine, lines: Iterable[str] = PROBLEMS) -> tuple[Machine, list[tuple[float, float]]]:
     """Return the machine with fitted speeds, and of each sample the ratio of prediction and time, before and after."""
     samples = [sample for line in lines for sample in _samples(problem(line), machine)]
-    found = fitted(machine, samples)
-    return found, [(_ratio(machine, each), _ratio(found, each)) for each in samples]
+    calibrated_machine = fitted(machine, samples)
+    return calibrated_machine, [(_ratio(machine, sample), _ratio(calibrated_machine, sample)) for sample in samples]
 
 
-def _samples(one: Problem, machine: Machine) -> list[TimedPlan]:
+def _samples(problem: Problem, machine: Machine) -> list[TimedPlan]:
     """Return the measured times of the promising plans of a problem."""
-    view = dense_view(one)
+    view = dense_view(problem)
     distinct: dict[str, Chosen] = {}
-    for each in plans(one, view, machine, 1, PLANS):
-        distinct.setdefault(each.summary, each)
+    for candidate in plans(problem, view, machine, 1, PLANS):
+        distinct.setdefault(candidate.summary, candidate)
     chosen = list(distinct.values())[:PLANS]
-    return [TimedPlan(one, view, *pair) for pair in zip(chosen, measured(one, dense_strides(one), chosen), strict=True)]
+    return [
+        TimedPlan(problem, view, *pair)
+        for pair in zip(chosen, measured(problem, dense_strides(problem), chosen), strict=True)
+    ]
 
 
 def fitted(machine: Machine, samples: Sequence[TimedPlan]) -> Machine:
     """Return the machine with the speeds that predict the times of the samples best."""
-    old, found = machine, machine
-    minimum = _loss(old, found, samples)
+    old, best = machine, machine
+    minimum = _loss(old, best, samples)
     for factor in FACTORS:
         better = True
         while better:
             better = False
             for name in SPEEDS:
                 for by in (factor, 1 / factor):
-                    tried = replace(found, **{name: getattr(found, name) * by})
+                    tried = replace(best, **{name: getattr(best, name) * by})
                     loss = _loss(old, tried, samples)
                     if loss < minimum:
-                        found, minimum, better = tried, loss, True
-    return found
+                        best, minimum, better = tried, loss, True
+    return best
 
 
 def _loss(old: Machine, machine: Machine, samples: Sequence[TimedPlan]) -> float:
     """Return the mean error of predictions, plus the distance of the speeds from their old values."""
-    errors = sum(abs(log2(_ratio(machine, each))) for each in samples) / len(samples)
+    errors = sum(abs(log2(_ratio(machine, sample))) for sample in samples) / len(samples)
     return errors + PRIOR * sum(log2(getattr(machine, name) / getattr(old, name)) ** 2 for name in SPEEDS)
 
 

@@ -60,12 +60,12 @@ def read_pairs(f: Function, pointers: Sequence[Value], lanes: int, step: int, ma
     count, words = lanes * step, f"<{lanes} x i32>"
     kind = stored("bf16", count)
     raw = [f.load(kind, at) if mask is None else load_masked(f, "bf16", count, at, mask) for at in pointers]
-    wide = [f.op(words, f"{'zext' if step == 1 else 'bitcast'} {each} to {words}") for each in raw]
+    wide = [f.op(words, f"{'zext' if step == 1 else 'bitcast'} {vector} to {words}") for vector in raw]
     low = [wide[0]] if step == 1 else [_by(f, "and", wide[0], 0xFFFF), _by(f, "lshr", wide[0], 16)]
     if len(wide) == 1:
         return low
     high = [_by(f, "shl", wide[1], 16), _by(f, "and", wide[1], -1 << 16)]
-    return [f.op(words, f"or {one}, {other.name}") for one, other in zip(low, high[:step], strict=True)]
+    return [f.op(words, f"or {half}, {other.name}") for half, other in zip(low, high[:step], strict=True)]
 
 
 def write(f: Function, fmt: str, values: Sequence[Value], pointer: Value, mask: Value | None = None) -> None:

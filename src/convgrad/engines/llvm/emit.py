@@ -173,7 +173,7 @@ class Function:
 
     def distance(self, pointer: Value, start: Value) -> Value:
         """Return the distance from ``start`` to ``pointer`` in bytes."""
-        ends = [self.op("i64", f"ptrtoint {each} to i64") for each in (pointer, start)]
+        ends = [self.op("i64", f"ptrtoint {address} to i64") for address in (pointer, start)]
         return ends[0] - ends[1]
 
     def load(self, kind: str, pointer: Value, offset: Value | int = 0) -> Value:
@@ -207,8 +207,8 @@ class Function:
     def splat(self, scalar: Value, lanes: int) -> Value:
         """Return a vector with the same value in all lanes."""
         kind = f"<{lanes} x {scalar.type}>"
-        one = self.op(kind, f"insertelement {kind} poison, {scalar}, i64 0")
-        return self.op(kind, f"shufflevector {one}, {kind} poison, <{lanes} x i32> zeroinitializer")
+        inserted = self.op(kind, f"insertelement {kind} poison, {scalar}, i64 0")
+        return self.op(kind, f"shufflevector {inserted}, {kind} poison, <{lanes} x i32> zeroinitializer")
 
     def everywhere(self, kind: str, number: float) -> Value:
         """Return a constant vector with the same number in all lanes: an integer, an f64, or a float that f32 has."""
@@ -223,8 +223,8 @@ class Function:
     def any_of(self, masks: list[Value]) -> Value:
         """Return whether any lane of any mask is set."""
         while len(masks) > 1:
-            one, other, *others = masks
-            masks = [*others, self.op(one.type, f"or {one}, {other.name}")]
+            first, other, *others = masks
+            masks = [*others, self.op(first.type, f"or {first}, {other.name}")]
         lanes = masks[0].type[1:].split(" x ")[0]
         return self.op("i1", f"icmp ne {self.op(f'i{lanes}', f'bitcast {masks[0]} to i{lanes}')}, 0")
 
@@ -386,9 +386,9 @@ def separate(ir: str) -> list[str]:
 _NAMES = re.compile(r"@[\w.]+")
 
 
-def _either(pointer: Value, one: str, several: str) -> str:
-    """Return the word ``one`` for a single address, or ``several`` for a vector of addresses."""
-    return several if pointer.type[0] == "<" else one
+def _either(pointer: Value, single: str, several: str) -> str:
+    """Return the word ``single`` for a single address, or ``several`` for a vector of addresses."""
+    return several if pointer.type[0] == "<" else single
 
 
 def _suffix(kind: str) -> str:

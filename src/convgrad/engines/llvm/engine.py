@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from convgrad.engines.llvm.elementwise.run import ElementwiseCalls
     from convgrad.engines.llvm.winograd.run import Tiled
 
-    Made = Executable | Tiled
+    AnyCall = Executable | Tiled
 
 
 @deferred
@@ -72,7 +72,7 @@ class LlvmEngine:
 
     def measured_plan(self, problem: Problem, threads: int) -> Chosen:
         """Return the fastest measured plan for dense row-major arrays."""
-        return _made(_isa(), problem, dense_strides(problem), threads, _planner()).plan
+        return _call_of(_isa(), problem, dense_strides(problem), threads, _planner()).plan
 
     def norms2(self, problem: Problem, operands: Sequence[Array], out: Array, threads: int) -> None:
         """Write the squared norm of each sample's gradient into ``out``, while the gradient is in a cache."""
@@ -114,7 +114,7 @@ class LlvmEngine:
 
     def memory_bytes(self, problem: Problem, strides: Strides, threads: int) -> int:
         """Return the bytes that a call needs besides its arrays."""
-        taken: int = _made(_isa(), problem, strides, threads, _planner()).memory_bytes
+        taken: int = _call_of(_isa(), problem, strides, threads, _planner()).memory_bytes
         return taken
 
     def height(self, problem: Problem) -> int:
@@ -129,21 +129,21 @@ class LlvmCall:
     kernels alive even if the cache drops them.
     """
 
-    __slots__ = ("_found", "_held", "isa", "planner", "problem", "strides", "threads")
+    __slots__ = ("_cached", "_held", "isa", "planner", "problem", "strides", "threads")
 
     def __init__(
         self, isa: Isa, problem: Problem, strides: Strides, threads: int, planner: Planner = predicted
     ) -> None:
         self.isa, self.problem, self.strides, self.threads, self.planner = isa, problem, strides, threads, planner
-        self._found: Callable[[], Made | None] = _nothing
-        self._held: Made | None = None
+        self._cached: Callable[[], AnyCall | None] = _nothing
+        self._held: AnyCall | None = None
 
     def at(self, operands: Sequence[int], out: int, keep: object) -> None:
         """Compute the problem from the operands at these addresses, on one thread if more threads would not help."""
-        made = self._found() or self._remembered()
-        if made.plan.threads > 1 and not helped(made.plan.threads, made.plan.time_ms):
-            made = _made(self.isa, self.problem, self.strides, 1, self.planner)  # one thread computes the same bits
-        made.at(operands, out, keep)
+        call = self._cached() or self._remembered()
+        if call.plan.threads > 1 and not helped(call.plan.threads, call.plan.time_ms):
+            call = _call_of(self.isa, self.problem, self.strides, 1, self.planner)  # one thread computes the same bits
+        call.at(operands, out, keep)
 
     def on(self, operands: Sequence[Array], out: Array) -> None:
         """Compute the problem from arrays that have the strides of the call."""
@@ -157,10 +157,10 @@ class LlvmCall:
         """Compile the kernels and fill the tables, and keep both as long as this object lives."""
         self._held = self._remembered()
 
-    def _remembered(self) -> Made:
-        made = _made(self.isa, self.problem, self.strides, self.threads, self.planner)
-        self._found = ref(made)
-        return made
+    def _remembered(self) -> AnyCall:
+        call = _call_of(self.isa, self.problem, self.strides, self.threads, self.planner)
+        self._cached = ref(call)
+        return call
 
 
 def _nothing() -> None:
@@ -178,7 +178,7 @@ def _planner() -> Planner:
     return tune.fastest if tuning() else predicted
 
 
-def _made(isa: Isa, problem: Problem, strides: Strides, threads: int, planner: Planner) -> Made:
+def _call_of(isa: Isa, problem: Problem, strides: Strides, threads: int, planner: Planner) -> AnyCall:
     if problem.algorithm:
         return _tiled()(problem, strides, isas.machine(isa), threads)
     return executable(problem, strides, isas.machine(isa), threads, planner)

@@ -44,7 +44,7 @@ class Executable:
     kernel: CompiledKernel
     arguments: Words
     ones: Array  # stands for an operand that is 1 everywhere
-    one: int  # the address of ``ones``
+    ones_address: int  # the address of ``ones``
     sides: tuple[int, int]  # the numbers of the operands that become A and B; ``ones`` has the last number
     bias: int | None  # the number of the operand that is the bias, or None
     alone: bool  # whether only the calling thread runs the driver
@@ -115,8 +115,8 @@ class Executable:
             bound = self.free.pop()
         except IndexError:  # no copy of the arguments is free
             bound = copied(self.arguments)
-        given = (*operands, self.one)
-        _OPERANDS.pack_into(bound[0], FLAGS.bytes, given[rows] + rows_at, given[lanes] + lanes_at, out, last)
+        addresses = (*operands, self.ones_address)
+        _OPERANDS.pack_into(bound[0], FLAGS.bytes, addresses[rows] + rows_at, addresses[lanes] + lanes_at, out, last)
         return bound
 
 
@@ -164,20 +164,20 @@ def executable(
         if known is not None:
             _kept[key] = known  # move the call to the end, because eviction begins with the first
             return known
-    made = tabled(planner(problem, strides, machine, threads), problem, view_of(problem, strides[:-1], strides[-1]))
+    call = tabled(planner(problem, strides, machine, threads), problem, view_of(problem, strides[:-1], strides[-1]))
     with _lock:
-        _kept[key] = made
+        _kept[key] = call
         while len(_kept) > 1 and (len(_kept) > CAPACITY or _kept_bytes() > CAPACITY_BYTES):
             _kept.pop(next(iter(_kept)), None)
-    return made
+    return call
 
 
 def _kept_bytes() -> int:
-    return sum(one.schedule.table_bytes for one in list(_kept.values()))
+    return sum(call.schedule.table_bytes for call in list(_kept.values()))
 
 
 _lock = forked_with()
-_kept: dict[Any, Executable] = {}
+_kept: dict[object, Executable] = {}
 
 
 def executable_of(chosen: Chosen, problem: Problem, operands: Sequence[Array], out: Array) -> Executable:
@@ -185,11 +185,11 @@ def executable_of(chosen: Chosen, problem: Problem, operands: Sequence[Array], o
     return tabled(chosen, problem, view_of(problem, [array.strides for array in operands], out.strides))
 
 
-def tabled(chosen: Chosen, problem: Problem, seen: Any) -> Executable:
-    """Return the prepared call of a plan; ``seen`` is the loop nest of the problem."""
-    made = tables(problem, seen, chosen)
-    addresses = {name: address_of(table) for name, table in made.tables.items()}
-    arguments = filled(arguments_of(chosen.spec), {**made.numbers, **addresses})
+def tabled(chosen: Chosen, problem: Problem, view: Any) -> Executable:
+    """Return the prepared call of a plan; ``view`` is the loop nest of the problem."""
+    schedule = tables(problem, view, chosen)
+    addresses = {name: address_of(table) for name, table in schedule.tables.items()}
+    arguments = filled(arguments_of(chosen.spec), {**schedule.numbers, **addresses})
     kernel = jit.compile(chosen.spec, module_of)
     tensors = (*problem.operands, ONES)
     rows, lanes = (tensors.index(PASSES[problem.solves_for].operands[tensor]) for tensor in chosen.operands)
@@ -197,9 +197,9 @@ def tabled(chosen: Chosen, problem: Problem, seen: Any) -> Executable:
     ones = np.ones(1, problem.operand_format.dtype)
     alone = chosen.threads == 1 and chosen.time_ms < pool.LONG_MS
     call = Executable(
-        chosen, problem.solves_for, made, kernel, arguments, ones, address_of(ones), (rows, lanes), bias, alone, []
+        chosen, problem.solves_for, schedule, kernel, arguments, ones, address_of(ones), (rows, lanes), bias, alone, []
     )
-    return replace(call, packing=_packing(call)) if made.packed_bytes else call
+    return replace(call, packing=_packing(call)) if schedule.packed_bytes else call
 
 
 def _packing(call: Executable) -> Executable:

@@ -108,7 +108,7 @@ def nan_or_denormal(f: Function, values: Value) -> Value:
 def _dpbf16ps(f: Function, sums: Value, a: Value, b: Value) -> Value:
     """Return ``sums`` + high * high + low * low by the instruction VDPBF16PS of AVX512_BF16."""
     kind = "<32 x bfloat>"
-    x, y = (f.op(kind, f"bitcast {each} to {kind}") for each in (a, b))
+    x, y = (f.op(kind, f"bitcast {vector} to {kind}") for vector in (a, b))
     return f.intrinsic(sums.type, "llvm.x86.avx512bf16.dpbf16ps.512", sums, x, y)
 
 

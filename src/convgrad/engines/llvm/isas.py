@@ -26,10 +26,10 @@ def host_isas() -> tuple[Isa, ...]:
 
 @cache
 def _host_isas() -> tuple[Isa, ...]:
-    found = tuple(isa for isa, reason in _tried().items() if not reason)
-    if not found:
+    working = tuple(isa for isa, reason in _tried().items() if not reason)
+    if not working:
         warnings.warn(f"convgrad computes with NumPy only, slower and not to the same bits: {_why()}", stacklevel=2)
-    return found
+    return working
 
 
 @in_default_environment
@@ -48,10 +48,10 @@ def why_no_pairs() -> str:
         return "there are no kernels"
     if isa_now.pairs:
         return ""
-    able = {one: reason for one, reason in _tried().items() if one.pairs}
+    able = {isa: reason for isa, reason in _tried().items() if isa.pairs}
     if not able:
         return "this machine has no instruction for that"
-    refused = next((f"{one}: {reason}" for one, reason in able.items() if reason), "")
+    refused = next((f"{isa}: {reason}" for isa, reason in able.items() if reason), "")
     return refused or f"CONVGRAD_MAX_ISA={max_isa()}"
 
 
@@ -85,7 +85,7 @@ def _widest(text: str, usable: tuple[Isa, ...]) -> Isa | None:
     if limit == "numpy":
         return None
     names = list(ISAS)
-    narrow = usable if limit is None else [one for one in usable if names.index(one.name) >= names.index(limit)]
+    narrow = usable if limit is None else [isa for isa in usable if names.index(isa.name) >= names.index(limit)]
     return next(iter(narrow), None)
 
 
@@ -96,10 +96,10 @@ def machine(isa: Isa) -> Machine:
 
     The first two caches are at most those of ``Machine``: with 2 MiB of L2 instead of 1 MiB, plans were not faster.
     """
-    one = Machine(isa, pair_adds=pair_adds(), fma_per_ns=2 * isa.lanes * GHZ)
-    l1, l2 = (min(cache_bytes(level) or size, size) for level, size in ((1, one.l1_bytes), (2, one.l2_bytes)))
+    assumed = Machine(isa, pair_adds=pair_adds(), fma_per_ns=2 * isa.lanes * GHZ)
+    l1, l2 = (min(cache_bytes(level) or size, size) for level, size in ((1, assumed.l1_bytes), (2, assumed.l2_bytes)))
     known, _ = speeds.speeds_of(isa)
-    return replace(one, l1_bytes=l1, l2_bytes=l2, l3_bytes=cache_bytes(3) or one.l3_bytes, **known)
+    return replace(assumed, l1_bytes=l1, l2_bytes=l2, l3_bytes=cache_bytes(3) or assumed.l3_bytes, **known)
 
 
 def pair_adds() -> float:
@@ -111,4 +111,4 @@ def why_no_isa() -> str:
     """Return why kernels have no instruction set to use."""
     if not host_isas():
         return _why()
-    return f"CONVGRAD_MAX_ISA={max_isa()}, and this machine has {', '.join(one.name for one in host_isas())}"
+    return f"CONVGRAD_MAX_ISA={max_isa()}, and this machine has {', '.join(isa.name for isa in host_isas())}"

@@ -213,13 +213,13 @@ class _Linker:
             raise UnsupportedError(
                 f"executable memory is refused by now: {str(error).strip()}; CONVGRAD_MAX_ISA=numpy computes without"
             ) from error
-        made = []
+        compiled = []
         for name, prototype in prototypes.items():
             function: Any = ctypes.CFUNCTYPE(*prototype)(tracker[name])
             function.address = tracker[name]
             self.loaded.append((weakref.ref(function), tracker))
-            made.append(function)
-        return made
+            compiled.append(function)
+        return compiled
 
 
 DRIVER = (None, ctypes.c_void_p, ctypes.c_void_p)  # the prototype of drivers: arguments, scratch
@@ -231,8 +231,8 @@ ctypes.pythonapi.Py_IncRef(ctypes.py_object(_linker))  # code outlives the inter
 def functions(isa: Isa, module: Callable[..., str], *described: object, **prototypes: tuple[Any, ...]) -> list[Any]:
     """Return compiled functions of ``module(*described)`` by name; a prototype is the result type, then parameters."""
     directory = kernel_directory()
-    made: list[Any] = run_on_large_stack(lambda: _linker.functions(directory, isa, module, described, prototypes))
-    return made
+    compiled: list[Any] = run_on_large_stack(lambda: _linker.functions(directory, isa, module, described, prototypes))
+    return compiled
 
 
 def compile(spec: Specified, generate: Generator[Specified]) -> CompiledKernel:

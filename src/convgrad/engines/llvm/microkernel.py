@@ -74,14 +74,14 @@ class StridedRows:
 
 def multiples(f: Function, step: Value, count: int) -> list[Value | int]:
     """Return the first ``count`` multiples of a stride, from 0: odd multiples in registers, times 1, 2 or 4."""
-    found: list[Value | int] = [0]
+    products: list[Value | int] = [0]
     odd: dict[int, Value] = {}
     for number in range(1, count):
         low = number & -number
         if number // low not in odd:
             odd[number // low] = f.opaque(step * (number // low))
-        found.append(odd[number // low] * low)
-    return found
+        products.append(odd[number // low] * low)
+    return products
 
 
 def opaque_pointer(f: Function, pointer: Value) -> Value:
@@ -89,15 +89,15 @@ def opaque_pointer(f: Function, pointer: Value) -> Value:
     return f.op("ptr", f'call ptr asm "", "=r,0"({pointer})')
 
 
-def by_width(f: Function, lanes: int, among: Sequence[int], left: Value, name: str, given: Values) -> None:
+def by_width(f: Function, lanes: int, among: Sequence[int], left: Value, name: str, arguments: Values) -> None:
     """Call the function with the smallest width that covers the ``left`` remaining columns.
 
     ``among`` are the widths in vectors, the largest first. The name of a function is ``name`` and its width.
     """
     if len(among) == 1:
-        f.call(f"{name}{among[0]}", **given)
+        f.call(f"{name}{among[0]}", **arguments)
         return
     with f.when(f.compare("sgt", left, among[1] * lanes)):
-        f.call(f"{name}{among[0]}", **given)
+        f.call(f"{name}{among[0]}", **arguments)
     with f.otherwise():
-        by_width(f, lanes, among[1:], left, name, given)
+        by_width(f, lanes, among[1:], left, name, arguments)

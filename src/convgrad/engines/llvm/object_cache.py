@@ -43,8 +43,8 @@ def key(isa: Isa, compiler: str, module: Callable[..., object], described: Seque
     A kernel cannot be cached if a local function, or a function outside convgrad, makes its IR. Nor can it be cached if
     convgrad's source files differ from those that this process has loaded.
     """
-    makers: list[Any] = [module, *(each for each in described if callable(each))]
-    known = all(one.__module__.startswith("convgrad.") and "<locals>" not in one.__qualname__ for one in makers)
+    makers: list[Any] = [module, *(value for value in described if callable(value))]
+    known = all(maker.__module__.startswith("convgrad.") and "<locals>" not in maker.__qualname__ for maker in makers)
     sources = _sources()
     if not sources or not known:
         return None
@@ -131,7 +131,7 @@ class KernelStore:
             with written(path, force=True, mode=0o600) as file:
                 file.write(text)
             self._bytes = (
-                sum(each.st_size for _, each in self.files()) if self._bytes is None else self._bytes + len(text)
+                sum(status.st_size for _, status in self.files()) if self._bytes is None else self._bytes + len(text)
             )
             if self._bytes > MAX_BYTES:
                 self._prune()
@@ -146,7 +146,7 @@ class KernelStore:
             there = self.directory
         except FileNotFoundError:
             refusal = _missing_home(self.directory)
-            there = next(each for each in self.directory.absolute().parents if each.exists())
+            there = next(folder for folder in self.directory.absolute().parents if folder.exists())
         except OSError as error:
             return why(error)
         if not refusal and not os.access(there, os.W_OK | os.X_OK):
@@ -155,16 +155,16 @@ class KernelStore:
 
     def files(self) -> list[tuple[Path, os.stat_result]]:
         """Return the files that may be removed and their status: kernels, and temporary files of failed writes."""
-        found = []
+        files = []
         with suppress(OSError), os.scandir(self.directory) as entries:
             for entry in entries:
                 if entry.name.endswith(SUFFIX) or entry.name.startswith(TEMPORARY):
                     with suppress(FileNotFoundError):  # another process may remove the file meanwhile
-                        found.append((Path(entry.path), entry.stat(follow_symlinks=False)))
-        return found
+                        files.append((Path(entry.path), entry.stat(follow_symlinks=False)))
+        return files
 
     def _prune(self) -> None:
-        files = sorted(self.files(), key=lambda each: each[1].st_mtime)
+        files = sorted(self.files(), key=lambda file: file[1].st_mtime)
         self._bytes = sum(status.st_size for _, status in files)
         for path, status in files:
             if self._bytes <= PRUNED_BYTES:
@@ -188,7 +188,7 @@ class KernelStore:
         A process warns once per directory: all files of a directory may have the same reason.
         """
         self.trouble = reason
-        if not any(self.directory in (each, each.parent) for each in _refused):
+        if not any(self.directory in (folder, folder.parent) for folder in _refused):
             warnings.warn(
                 f"{path} is not used as a kernel cache, kernels are compiled in memory: {reason}", stacklevel=2
             )

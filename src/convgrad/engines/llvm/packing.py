@@ -73,13 +73,13 @@ class Cells:
             if self.upper == 0:
                 word = f.intrinsic(kind, f"llvm.fshl.v{lanes}i32", word, word, f.everywhere(kind, 16))
         else:
-            values = [self._elements(each, lanes, masks) for each in self.places(place)]
+            values = [self._elements(address, lanes, masks) for address in self.places(place)]
             if self.upper is None:
                 return values[0]
             halves = [f.op(kind, f"bitcast {value} to {kind}") for value in values]
             if self.upper or len(halves) > 1:  # bf16 as f32 is already in the high half
                 halves[1 - self.upper] >>= f.everywhere(kind, 16) if lanes else 16
-            word = reduce(lambda one, other: f.op(kind, f"or {one}, {other.name}"), halves)
+            word = reduce(lambda low, other: f.op(kind, f"or {low}, {other.name}"), halves)
         result = kind.replace("i32", "float")
         return f.op(result, f"bitcast {word} to {result}")
 
@@ -89,7 +89,7 @@ class Cells:
             return read(self.f, self.operand, place)
         f, stride, size = self.f, self.stride, BYTES[self.operand]
         begins = self._loads(lanes)
-        found, *others = (
+        vector, *others = (
             read(f, self.operand, f.at(place, begin * size), lanes, masks[number] if masks else None)
             for number, begin in enumerate(begins)
         )
@@ -97,9 +97,9 @@ class Cells:
         for begin, loaded in zip(begins[1:], others, strict=True):
             new = {lane: lanes + lane * stride - begin for lane in range(lanes) if lane * stride - begin < lanes}
             there = new | there
-            found = f.shuffle(found, loaded, [there.get(lane, -1) for lane in range(lanes)])
+            vector = f.shuffle(vector, loaded, [there.get(lane, -1) for lane in range(lanes)])
             there = {lane: lane for lane in there}
-        return found
+        return vector
 
 
 @dataclass(frozen=True)
@@ -292,13 +292,13 @@ class Copy:
 
         def vectors(first: Value, left: Value | None) -> None:
             here = f.at(source, first * (self.cells.stride * BYTES[self.cells.operand]))
-            found = [
-                each.read(f.at(here, offset), lanes, () if left is None else each.masks(left)) for each, offset in cells
+            cells_of_row = [
+                cell.read(f.at(here, offset), lanes, () if left is None else cell.masks(left)) for cell, offset in cells
             ]
             packed = f.at(to, first * self.pitch)
-            for n in range(len(found)):
-                mask = None if left is None else f.mask(left * len(found) - n * lanes, lanes)
-                vector = interleaved(f, found, n * lanes, lanes)
+            for n in range(len(cells_of_row)):
+                mask = None if left is None else f.mask(left * len(cells_of_row) - n * lanes, lanes)
+                vector = interleaved(f, cells_of_row, n * lanes, lanes)
                 store_masked(f, vector, f.at(packed, n * lanes * F32_BYTES), mask)
 
         many = (self.rows + (lanes - 1)) >> (lanes.bit_length() - 1)
@@ -313,11 +313,11 @@ class Copy:
         """Copy cell by cell, and fill packed rows with zeros, so that their unused sums are never NaN or denormal."""
         f = self.f
         with f.loop(self.rows, source=source) as row:
-            with f.loop(self.columns, to=self.packed(to, row.index)) as each:
-                f.store(self.cells.read(self.at(row.source, each.index)), each.to)
-                each.next(to=f.at(each.to, F32_BYTES))
+            with f.loop(self.columns, to=self.packed(to, row.index)) as column:
+                f.store(self.cells.read(self.at(row.source, column.index)), column.to)
+                column.next(to=f.at(column.to, F32_BYTES))
             if self.width and self.fills:
-                with f.loop(f.value(self.width) - self.columns, to=each.to) as other:
+                with f.loop(f.value(self.width) - self.columns, to=column.to) as other:
                     f.store(f.zeros("float"), other.to)
                     other.next(to=f.at(other.to, F32_BYTES))
             row.next(source=f.at(row.source, self.row))
@@ -332,9 +332,9 @@ def in_pairs(copy: Copy, axis: str, way: Callable[[Copy, Value, Value], None], s
     count, step, size = (copy.rows, copy.row, copy.pitch) if rows else (copy.columns, copy.column, F32_BYTES)
     doubled = step * 2
     for many, apart in ((count >> 1, step), (count & 1, None)):
-        one = replace(copy, cells=replace(copy.cells, apart=apart))
-        one = replace(one, rows=many, row=doubled) if rows else replace(one, columns=many, column=doubled)
-        way(one, source, to)
+        pairs = replace(copy, cells=replace(copy.cells, apart=apart))
+        pairs = replace(pairs, rows=many, row=doubled) if rows else replace(pairs, columns=many, column=doubled)
+        way(pairs, source, to)
         source, to = f.at(source, many * doubled), f.at(to, many * size)
 
 
@@ -349,21 +349,21 @@ def nested(
     if not loops:
         return body(source, to)
     (count, step), *inner = loops
-    with f.loop(count, source=source, to=to) as each:
-        ended = nested(f, inner, each.source, each.to, body)
-        each.next(source=f.at(each.source, step), to=ended)
-    return each.to
+    with f.loop(count, source=source, to=to) as row:
+        ended = nested(f, inner, row.source, row.to, body)
+        row.next(source=f.at(row.source, step), to=ended)
+    return row.to
 
 
 def bias(module: Module, operand: str) -> None:
     """Emit ``pack_bias``, which writes ``full`` f32 values: ``count`` biases, then -0; only -0 if there is no bias."""
-    f = module.function("pack_bias", given="ptr", to="ptr", source="ptr", step="i64", count="i64", full="i64")
-    there = f.op("i1", f"icmp ne {f.given}, null")
+    f = module.function("pack_bias", bias="ptr", to="ptr", source="ptr", step="i64", count="i64", full="i64")
+    there = f.op("i1", f"icmp ne {f.bias}, null")
     count = f.select(there, f.count, f.value(0))
-    with f.loop(count, to=f.to, source=f.source) as each:
-        f.store(read(f, operand, each.source), each.to)
-        each.next(to=f.at(each.to, F32_BYTES), source=f.at(each.source, f.step))
-    with f.loop(f.full - count, to=each.to) as other:
+    with f.loop(count, to=f.to, source=f.source) as element:
+        f.store(read(f, operand, element.source), element.to)
+        element.next(to=f.at(element.to, F32_BYTES), source=f.at(element.source, f.step))
+    with f.loop(f.full - count, to=element.to) as other:
         f.store(Value(f, "float", NO_BIAS), other.to)
         other.next(to=f.at(other.to, F32_BYTES))
     f.done()

@@ -30,11 +30,11 @@ def pair(module: Module, isa: Isa) -> None:
         lower = f.op(kind, f"lshr {following}, {f.everywhere(kind, 16).name}")
         return f.op(kind, f"or {here}, {lower.name}")
 
-    with f.loop(full, place=f.panel, found=f.load(halves(isa.lanes), f.minima)) as many:
+    with f.loop(full, place=f.panel, smallest=f.load(halves(isa.lanes), f.minima)) as many:
         pairs = both(f.load(kind, many.place), f.load(kind, f.at(many.place, f.stride)))
         f.store(pairs, many.place)
-        many.next(place=f.at(many.place, step), found=lesser(f, isa.lanes, many.found, pairs))
-    f.store(many.found, f.minima)
+        many.next(place=f.at(many.place, step), smallest=lesser(f, isa.lanes, many.smallest, pairs))
+    f.store(many.smallest, f.minima)
     mask = f.mask((paired >> 2) - full * isa.lanes, isa.lanes)
     some, following = (f.masked_load(kind, place, mask) for place in (many.place, f.at(many.place, f.stride)))
     f.masked_store(both(some, following), many.place, mask)
@@ -55,15 +55,15 @@ def minimum(module: Module, isa: Isa) -> None:
     full = elements >> shift
     left = elements - full * unit
     mask = f.mask(left, unit)
-    with f.loop(count, source=f.source, found=f.load(kind, f.minima)) as each:
-        with f.loop(full, source=each.source, found=each.found) as many:
-            found = lesser(f, isa.lanes, many.found, f.load(kind, many.source))
-            many.next(source=f.at(many.source, unit * BF16_BYTES), found=found)
-        with f.loop(f.min(left, 1), found=many.found) as last:
+    with f.loop(count, source=f.source, smallest=f.load(kind, f.minima)) as row:
+        with f.loop(full, source=row.source, smallest=row.smallest) as many:
+            smallest = lesser(f, isa.lanes, many.smallest, f.load(kind, many.source))
+            many.next(source=f.at(many.source, unit * BF16_BYTES), smallest=smallest)
+        with f.loop(f.min(left, 1), smallest=many.smallest) as last:
             some = f.masked_load(kind, many.source, mask)
-            last.next(found=lesser(f, isa.lanes, last.found, some))
-        each.next(source=f.at(each.source, f.step), found=last.found)
-    f.store(each.found, f.minima)
+            last.next(smallest=lesser(f, isa.lanes, last.smallest, some))
+        row.next(source=f.at(row.source, f.step), smallest=last.smallest)
+    f.store(row.smallest, f.minima)
     f.done()
 
 
@@ -72,15 +72,15 @@ def halves(pairs: int) -> str:
     return f"<{2 * pairs} x i16>"
 
 
-def lesser(f: Function, lanes: int, found: Value, pairs: Value) -> Value:
-    """Return the lane-wise minimum of ``found`` and of 2|v| - 1, where v are the bits of each bf16 value.
+def lesser(f: Function, lanes: int, smallest: Value, pairs: Value) -> Value:
+    """Return the lane-wise minimum of ``smallest`` and of 2|v| - 1, where v are the bits of each bf16 value.
 
     In unsigned arithmetic, 2|v| - 1 of a zero is the largest integer, so zeros do not count.
     """
     kind = halves(lanes)
     values = f.op(kind, f"bitcast {pairs} to {kind}")
     sizes = f.op(kind, f"sub {f.op(kind, f'shl {values}, {f.everywhere(kind, 1).name}')}, {f.everywhere(kind, 1).name}")
-    return f.intrinsic(kind, f"llvm.umin.v{2 * lanes}i16", found, sizes)
+    return f.intrinsic(kind, f"llvm.umin.v{2 * lanes}i16", smallest, sizes)
 
 
 def nothing_yet(f: Function, isa: Isa, minima: Value) -> None:
@@ -93,13 +93,13 @@ def exponent(f: Function, isa: Isa, minima: Value) -> Value:
 
     The exponent is 0 if a value is denormal, and 256 if all values are zero.
     """
-    found = f.intrinsic("i16", f"llvm.vector.reduce.umin.v{2 * isa.lanes}i16", f.load(halves(isa.lanes), minima))
-    return (f.op("i64", f"zext {found} to i64") + 1) >> 8
+    smallest = f.intrinsic("i16", f"llvm.vector.reduce.umin.v{2 * isa.lanes}i16", f.load(halves(isa.lanes), minima))
+    return (f.op("i64", f"zext {smallest} to i64") + 1) >> 8
 
 
 def pairs_allowed(f: Function, isa: Isa, a: Named, minima: tuple[Value, Value]) -> Value:
     """Return -1 if the minima of two operands allow bf16 pairs, else 0; count the panel in the table ``paths``."""
-    x, y = (exponent(f, isa, each) for each in minima)
+    x, y = (exponent(f, isa, address) for address in minima)
     normal = f.compare("sge", f.min(x, y), 1)
     fits = f.compare("sge", x + y, a.min_sum) & normal
     where = f.select(fits, f.value(8 * PATHS.index("pairs")), f.value(8 * PATHS.index("single")))

@@ -55,46 +55,46 @@ def norms2(problem: Problem, operands: Sequence[Array], out: Array, machine: Mac
     gradient = np.empty(problem.output_shape, np.float32)
     view = gradient.transpose(problem.output_order)
     strides = [*[operand.strides for operand in operands], view.strides]
-    one, together = (executable(problem, strides, machine, number) for number in (1, threads))
-    time_ms = -(-samples // threads) * one.plan.time_ms
+    alone, together = (executable(problem, strides, machine, number) for number in (1, threads))
+    time_ms = -(-samples // threads) * alone.plan.time_ms
     if samples * together.plan.time_ms < time_ms:
-        _one_by_one(one, together, operands, view, out, compiled(machine.isa).squares)
+        _one_by_one(alone, together, operands, view, out, compiled(machine.isa).squares)
         return
-    arguments, scratch_bytes = _bound(one, operands, gradient, out)
-    run(compiled(machine.isa).driver, arguments, scratch_bytes, threads, time_ms, (one, operands, out))
+    arguments, scratch_bytes = _bound(alone, operands, gradient, out)
+    run(compiled(machine.isa).driver, arguments, scratch_bytes, threads, time_ms, (alone, operands, out))
 
 
 def _one_by_one(
-    one: Executable, together: Executable, operands: Sequence[Array], view: Array, out: Array, add: Any
+    alone: Executable, together: Executable, operands: Sequence[Array], view: Array, out: Array, add: Any
 ) -> None:
     """Compute each sample's gradient on all threads, and its squared norm on the calling thread."""
     gradient, norms = address_of(view), address_of(out)
     for sample in range(len(out)):
-        call = together if pools.helped(together.plan.threads, together.plan.time_ms) else one
+        call = together if pools.helped(together.plan.threads, together.plan.time_ms) else alone
         call.execute([operand[sample : sample + 1] for operand in operands], view)
         add(gradient, 1, view.size, norms + out.itemsize * sample)
 
 
-def _bound(one: Executable, operands: Sequence[Array], gradient: Array, out: Array) -> tuple[Words, int]:
+def _bound(call: Executable, operands: Sequence[Array], gradient: Array, out: Array) -> tuple[Words, int]:
     """Return the driver's arguments for these arrays, and the bytes of scratch per thread."""
-    assert one.schedule.partial_bytes == 0, "one thread shares nothing"
-    kernel: Any = one.kernel
-    given = sizeof(one.arguments)
-    at, _ = placed({"given": given, "gradient": gradient.nbytes, "scratch": 0})
+    assert call.schedule.partial_bytes == 0, "one thread shares nothing"
+    kernel: Any = call.kernel
+    size = sizeof(call.arguments)
+    at, _ = placed({"image_arguments": size, "gradient": gradient.nbytes, "scratch": 0})
     values = {
         "driver": kernel.address,
-        "given": addressof(one.arguments),
+        "image_arguments": addressof(call.arguments),
         "norms": address_of(out),
         "samples": len(out),
-        "columns": len(one.arguments),
-        "flags": given - FLAGS.bytes,
+        "columns": len(call.arguments),
+        "flags": size - FLAGS.bytes,
         "elements": gradient.size,
         "gradient_at": at["gradient"],
         "scratch_at": at["scratch"],
     }
-    for name, number, offset in zip(OPERANDS, one.sides, one.schedule.offsets, strict=True):
+    for name, number, offset in zip(OPERANDS, call.sides, call.schedule.offsets, strict=True):
         is_operand = number < len(operands)
-        array = operands[number] if is_operand else one.ones
+        array = operands[number] if is_operand else call.ones
         values |= {f"{name}.data": address_of(array) + offset, f"{name}.image": array.strides[0] * is_operand}
     arguments, _ = copied(filled(squares.ARGUMENTS, values))
-    return arguments, at["scratch"] + one.schedule.scratch_bytes
+    return arguments, at["scratch"] + call.schedule.scratch_bytes

@@ -21,8 +21,8 @@ def speeds_of(isa: Isa) -> tuple[Mapping[str, Any], str]:
         return calibrated, CALIBRATED
     vendor, family = (cpu_fields().get(name, "") for name in ("vendor_id", "cpu family"))
     if (vendor, family, isa.lanes) in MEASURED:
-        found = dict(zip(SPEEDS, MEASURED[vendor, family, isa.lanes], strict=True))
-        return found, f"measured on another processor of {vendor}, family {family}"
+        speeds = dict(zip(SPEEDS, MEASURED[vendor, family, isa.lanes], strict=True))
+        return speeds, f"measured on another processor of {vendor}, family {family}"
     return {}, "assumed"
 
 
@@ -31,15 +31,15 @@ def kept(isa: Isa) -> Mapping[str, Any] | None:
     directory = kernel_directory()
     if directory is None or (name := _name(isa)) is None:
         return None
-    found, assumed = object_cache.store(directory).read_value(name), Machine(isa)
-    if not isinstance(found, dict) or found.keys() != set(SPEEDS):
+    speeds, assumed = object_cache.store(directory).read_value(name), Machine(isa)
+    if not isinstance(speeds, dict) or speeds.keys() != set(SPEEDS):
         return None
     plausible = all(
-        type(found[each]) in (int, float)
-        and getattr(assumed, each) / MAX_FACTOR <= found[each] <= getattr(assumed, each) * MAX_FACTOR
-        for each in SPEEDS
+        type(speeds[name]) in (int, float)
+        and getattr(assumed, name) / MAX_FACTOR <= speeds[name] <= getattr(assumed, name) * MAX_FACTOR
+        for name in SPEEDS
     )
-    return {each: float(found[each]) for each in SPEEDS} if plausible else None
+    return {name: float(speeds[name]) for name in SPEEDS} if plausible else None
 
 
 def keep(isa: Isa, speeds: Mapping[str, float]) -> str:

@@ -17,7 +17,7 @@ from convgrad.plan.split_k.schedule import CALL, OPERANDS
 from convgrad.spec.samples import CHAINS
 
 ARGUMENTS = FLAGS + addresses(
-    "driver", "given",  # the driver of one image, and its arguments without the addresses
+    "driver", "image_arguments",  # the driver of one image, and its arguments without the addresses
     "a.data", "b.data", "norms",  # addresses of the first sample's operands and of its norm
 ) + Record(
     "samples", "a.image", "b.image",  # the number of samples; bytes between the operands of two samples
@@ -87,7 +87,9 @@ def _own_arguments(f: Function, a: Named, gradient: Value) -> None:
     The thread gets its own flags, except the stop flag, which all threads share.
     """
     with f.loop(a.columns) as column:
-        f.store(f.load("i64", a.given, column.index * COLUMN_BYTES), f.at(f.scratch, column.index * COLUMN_BYTES))
+        f.store(
+            f.load("i64", a.image_arguments, column.index * COLUMN_BYTES), f.at(f.scratch, column.index * COLUMN_BYTES)
+        )
     flags = f.at(f.scratch, a.flags)
     for flag in FLAGS.columns:
         f.store(a.stop if flag == "stop" else f.at(flags, FLAGS.at(flag)), f.scratch, CALL.at(flag))

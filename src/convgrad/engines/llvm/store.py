@@ -94,7 +94,7 @@ class Epilogue:
             return
         with f.when(self.accumulate):
             old = read_interleaved(f, self.output, out, lanes, len(values), mask)
-            self._write([f.add(*each) for each in zip(values, old, strict=True)], out, mask)
+            self._write([f.add(*pair) for pair in zip(values, old, strict=True)], out, mask)
         with f.otherwise():
             self._write(values, out, mask)
 
@@ -149,7 +149,7 @@ class Epilogue:
             if self.bias == PER_ROW:
                 biases = self.biases(bias, len(values))
                 bias = f.at(bias, bias_step)
-            totals.append([total(f, *each) for each in zip(values, biases, strict=True)])
+            totals.append([total(f, *pair) for pair in zip(values, biases, strict=True)])
         with ExitStack() as otherwise:
             if self.rounds and self.accumulate is None:
                 with f.when(self._ordinary([self.activated(value) for row in totals for value in row])):
@@ -334,9 +334,9 @@ class Panel:
                 for i, column in enumerate(stored):
                     f.store(column, square, i * width * F32_BYTES)
                 mask = f.mask(remaining, width)
-                with f.loop(left, line=square, out=piece.out) as each:
-                    e.store(f.load(kind, each.line), each.out, mask)
-                    each.next(line=f.at(each.line, width * F32_BYTES), out=f.at(each.out, self.column_step))
+                with f.loop(left, line=square, out=piece.out) as position:
+                    e.store(f.load(kind, position.line), position.out, mask)
+                    position.next(line=f.at(position.line, width * F32_BYTES), out=f.at(position.out, self.column_step))
             following = f.at(piece.sums, f.value(step) * width)
             piece.next(sums=following, out=f.at(piece.out, width * BYTES[e.output]))
 

@@ -37,9 +37,9 @@ def combine(module: Module, isa: Isa) -> None:
     """Emit ``combine``, which pushes the sums of node ``child``, ``size`` bytes in memory, to node ``parent``."""
     f = module.function("combine", child="ptr", parent="ptr", size="i64", first="i1")
     kind, step = f"<{isa.lanes} x float>", isa.lanes * F32_BYTES
-    with f.loop(f.size >> (step.bit_length() - 1), child=f.child, parent=f.parent) as each:
-        push(f, [f.load(kind, each.child)], [each.parent], f.first)
-        each.next(child=f.at(each.child, step), parent=f.at(each.parent, step))
+    with f.loop(f.size >> (step.bit_length() - 1), child=f.child, parent=f.parent) as iteration:
+        push(f, [f.load(kind, iteration.child)], [iteration.parent], f.first)
+        iteration.next(child=f.at(iteration.child, step), parent=f.at(iteration.parent, step))
     f.done()
 
 
@@ -116,12 +116,14 @@ def reduce(module: Module, isa: Isa) -> None:
         nodes = (level.left + (FAN_IN - 1)) >> DIGIT_BITS
         with f.loop(nodes, first=f.leaves, left=level.left) as node:
             others = f.min(node.left, FAN_IN) - 1
-            with f.loop(f.size >> (vector.bit_length() - 1), first=node.first) as each:
-                with f.loop(others, child=f.at(each.first, level.step), sum=f.load(kind, each.first)) as other:
+            with f.loop(f.size >> (vector.bit_length() - 1), first=node.first) as iteration:
+                with f.loop(
+                    others, child=f.at(iteration.first, level.step), sum=f.load(kind, iteration.first)
+                ) as other:
                     total = f.add(other.sum, f.load(kind, other.child))
                     other.next(child=f.at(other.child, level.step), sum=total)
-                f.store(other.sum, each.first)
-                each.next(first=f.at(each.first, vector))
+                f.store(other.sum, iteration.first)
+                iteration.next(first=f.at(iteration.first, vector))
             node.next(first=f.at(node.first, level.step * FAN_IN), left=node.left - FAN_IN)
         level.next(left=nodes, step=level.step * FAN_IN)
     f.done()

@@ -39,13 +39,13 @@ def why_not(isa: Isa) -> str:
     The sums of test chains by bf16 pairs must have the bits of sums by fused multiply-adds; any NaN equals any NaN.
     Then the instructions that round one or two vectors of sums to bf16 must agree with rounding in integer arithmetic.
     """
-    found, wanted = _sums(isa, PAIR_SUMS[isa.pairs]), _sums(isa, fused)
-    same = (found.view(np.uint32) == wanted.view(np.uint32)) | (np.isnan(found) & np.isnan(wanted))
+    sums, wanted = _sums(isa, PAIR_SUMS[isa.pairs]), _sums(isa, fused)
+    same = (sums.view(np.uint32) == wanted.view(np.uint32)) | (np.isnan(sums) & np.isnan(wanted))
     if not same.all():
         return f"{int((~same).sum())} of {same.size} sums by {isa.pairs} differ from those by fused multiply-adds"
     if can_round(isa):
-        given = np.where(np.isnan(wanted), np.float32(0), wanted)
-        right = _rounded(isa, given, rounded) == _nearest(given)
+        finite = np.where(np.isnan(wanted), np.float32(0), wanted)
+        right = _rounded(isa, finite, rounded) == _nearest(finite)
         if not right.all():
             return f"{int((~right).sum())} of {right.size} sums are not rounded to the nearest bf16 by {isa}"
     return ""
@@ -53,9 +53,9 @@ def why_not(isa: Isa) -> str:
 
 def _sums(isa: Isa, add: MultiplyAdd) -> NDArray[np.float32]:
     """Return the sum after each step of each test chain, computed with the multiply-add ``add``."""
-    made = [np.concatenate(each) for each in zip(*_chains(), strict=True)]
-    out = np.empty((len(made[0]), STEPS), np.float32)
-    a, b = (np.ascontiguousarray(each.reshape(-1, isa.lanes, STEPS).transpose(0, 2, 1)) for each in made)
+    operands = [np.concatenate(chain) for chain in zip(*_chains(), strict=True)]
+    out = np.empty((len(operands[0]), STEPS), np.float32)
+    a, b = (np.ascontiguousarray(operand.reshape(-1, isa.lanes, STEPS).transpose(0, 2, 1)) for operand in operands)
     pointers = (ctypes.c_void_p,) * 3
     (chains,) = jit.functions(isa, _module, isa, add, chains=(None, *pointers, ctypes.c_int64))
     chains(address_of(a), address_of(b), address_of(out), len(a))
@@ -65,19 +65,19 @@ def _sums(isa: Isa, add: MultiplyAdd) -> NDArray[np.float32]:
 def _rounded(isa: Isa, sums: NDArray[np.float32], way: Callable[..., Value]) -> NDArray[np.uint16]:
     """Return sums in bf16 twice: rounded by ``way`` one vector at a time, and two at a time."""
     out, signature = np.empty((2, *sums.shape), np.uint16), (None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-    for at, rounds in enumerate(jit.functions(isa, _rounding, isa, way, one=signature, two=signature)):
+    for at, rounds in enumerate(jit.functions(isa, _rounding, isa, way, single=signature, double=signature)):
         rounds(address_of(sums), address_of(out[at]), sums.size // ((at + 1) * isa.lanes))
     return out
 
 
 def _rounding(isa: Isa, way: Callable[..., Value]) -> str:
-    """Return the IR of ``one`` and ``two``, which round ``count`` times one or two vectors of f32 sums to bf16."""
+    """Return the IR of ``single`` and ``double``, which round one or two vectors of f32 sums ``count`` times."""
     module, kind, size = Module(), f"<{isa.lanes} x float>", 4 * isa.lanes
-    for together, name in enumerate(("one", "two"), 1):
+    for together, name in enumerate(("single", "double"), 1):
         f: Function = module.function(name, public=True, sums="ptr", out="ptr", count="i64")
-        with f.loop(f.count, sums=f.sums, out=f.out) as each:
-            f.store(way(f, *[f.load(kind, each.sums, v * size) for v in range(together)]), each.out)
-            each.next(sums=f.at(each.sums, together * size), out=f.at(each.out, together * size // 2))
+        with f.loop(f.count, sums=f.sums, out=f.out) as iteration:
+            f.store(way(f, *[f.load(kind, iteration.sums, v * size) for v in range(together)]), iteration.out)
+            iteration.next(sums=f.at(iteration.sums, together * size), out=f.at(iteration.out, together * size // 2))
         f.done()
     return str(module)
 
@@ -131,6 +131,6 @@ def _pairs(seed: int, low: int, high: int) -> Pairs:
 
 def _noise(count: int, seed: int) -> NDArray[np.uint64]:
     """Return pseudo-random integers without NumPy's generators, which are slow to load."""
-    found = (np.arange(count, dtype=np.uint64) + np.uint64(seed << 32)) * np.uint64(0x9E3779B97F4A7C15)
-    found = (found ^ found >> np.uint64(29)) * np.uint64(0xBF58476D1CE4E5B9)
-    return found ^ found >> np.uint64(32)
+    numbers = (np.arange(count, dtype=np.uint64) + np.uint64(seed << 32)) * np.uint64(0x9E3779B97F4A7C15)
+    numbers = (numbers ^ numbers >> np.uint64(29)) * np.uint64(0xBF58476D1CE4E5B9)
+    return numbers ^ numbers >> np.uint64(32)

@@ -48,17 +48,17 @@ def fastest(problem: Problem, strides: Strides, machine: Machine, threads: int) 
 
     An earlier process may have measured it: results are kept in the kernel cache, by processor and sources.
     """
-    found = _candidates(problem, strides, machine, threads)
+    candidates = _candidates(problem, strides, machine, threads)
     directory = kernel_directory()
     facts = (problem, strides, machine, threads, pools.name())
     name = None if directory is None else object_cache.key(machine.isa, cpu_model(), measured, facts)
     store = None if directory is None or name is None else object_cache.store(directory)
     times: Any = None if store is None or name is None else store.read_value(name)
-    if not _are_times(times, len(found)):
-        times = measured(problem, strides, found)
+    if not _are_times(times, len(candidates)):
+        times = measured(problem, strides, candidates)
         if store is not None and name is not None:
             store.write_value(name, times)
-    return _choice(found, times)
+    return _choice(candidates, times)
 
 
 def _are_times(value: object, count: int) -> bool:
@@ -68,21 +68,21 @@ def _are_times(value: object, count: int) -> bool:
 
 def _candidates(problem: Problem, strides: Strides, machine: Machine, threads: int) -> list[Chosen]:
     """Return the plans to time, first the plan of the cost model."""
-    seen = view_of(problem, strides[:-1], strides[-1])
-    first = plan(problem, seen, machine, threads)
-    others = plans(problem, seen, machine, threads, MAX_KERNELS_PLANNED, CUTS)
+    view = view_of(problem, strides[:-1], strides[-1])
+    first = plan(problem, view, machine, threads)
+    others = plans(problem, view, machine, threads, MAX_KERNELS_PLANNED, CUTS)
     if threads > 1:
-        others += plans(problem, seen, machine, 1, 1)
+        others += plans(problem, view, machine, 1, 1)
     distinct: dict[Chosen, Chosen] = {}
-    for each in (first, *(other for other in others if other.time_ms < PROMISING * first.time_ms)):
-        distinct.setdefault(replace(each, time_ms=0.0, rejected=()), each)
+    for candidate in (first, *(other for other in others if other.time_ms < PROMISING * first.time_ms)):
+        distinct.setdefault(replace(candidate, time_ms=0.0, rejected=()), candidate)
     return list(distinct.values())[:MAX_PLANS]
 
 
-def measured(problem: Problem, strides: Strides, found: Sequence[Chosen]) -> list[float]:
+def measured(problem: Problem, strides: Strides, candidates: Sequence[Chosen]) -> list[float]:
     """Return the time of each plan in ms, the minimum of several rounds, on random operands."""
-    seen = view_of(problem, strides[:-1], strides[-1])
-    calls = [tabled(each, problem, seen) for each in found]
+    view = view_of(problem, strides[:-1], strides[-1])
+    calls = [tabled(candidate, problem, view) for candidate in candidates]
     *operands, out = _arrays(problem, strides)
     times = [float("inf")] * len(calls)
     began, rounds = perf_counter(), 0
@@ -118,24 +118,24 @@ def _default_rng() -> Callable[[int], np.random.Generator]:
 def _arrays(problem: Problem, strides: Strides) -> list[Array]:
     """Return canonical arrays of these strides: random operands, and an output of zeros."""
     rng, last = _default_rng()(0), len(problem.operands)
-    made: list[Array] = []
+    arrays: list[Array] = []
     for number, (shape, steps) in enumerate(zip(canonical_shapes(problem), strides, strict=True)):
         dtype = (problem.output_format if number == last else problem.operand_format).dtype
         reach = [(extent - 1) * step for extent, step in zip(shape, steps, strict=True)]  # in bytes, of any number
-        first = -sum(min(0, each) for each in reach)
-        memory = np.empty(-(-(first + sum(max(0, each) for each in reach)) // dtype.itemsize) + 1, dtype)
+        first = -sum(min(0, distance) for distance in reach)
+        memory = np.empty(-(-(first + sum(max(0, distance) for distance in reach)) // dtype.itemsize) + 1, dtype)
         memory[...] = rng.standard_normal(memory.size, np.float32) if number < last else 0  # no page is new in a call
-        made.append(np.ndarray(shape, dtype, memory, first, steps))
-    return made
+        arrays.append(np.ndarray(shape, dtype, memory, first, steps))
+    return arrays
 
 
-def _choice(found: Sequence[Chosen], times: Sequence[float]) -> Chosen:
+def _choice(candidates: Sequence[Chosen], times: Sequence[float]) -> Chosen:
     """Return the fastest plan, with the times of other kernels. The first stays unless another is clearly faster."""
-    best = min(range(len(found)), key=lambda n: times[n] * (1 if n else 1 - MIN_GAIN))
+    best = min(range(len(candidates)), key=lambda n: times[n] * (1 if n else 1 - MIN_GAIN))
     kernels: dict[str, float] = {}
-    for time, each in sorted(zip(times, found, strict=True), key=lambda pair: pair[0]):
-        kernels.setdefault(each.summary, time)
-    del kernels[found[best].summary]
+    for time, candidate in sorted(zip(times, candidates, strict=True), key=lambda pair: pair[0]):
+        kernels.setdefault(candidate.summary, time)
+    del kernels[candidates[best].summary]
     slower = [Rejected(name, f"{duration(time)} measured", slower=True) for name, time in kernels.items()]
-    rejected = [each for each in found[0].rejected if not each.slower]
-    return replace(found[best], measured_ms=times[best], rejected=(*slower, *rejected))
+    rejected = [candidate for candidate in candidates[0].rejected if not candidate.slower]
+    return replace(candidates[best], measured_ms=times[best], rejected=(*slower, *rejected))

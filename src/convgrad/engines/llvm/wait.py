@@ -175,9 +175,9 @@ REGION = (
 
 
 def region_module() -> str:
-    """Return the IR of ``each``, which every thread of a region calls with the address of a REGION record."""
+    """Return the IR of ``member``, which every thread of a region calls with the address of a REGION record."""
     module = Module()
-    f = module.function("each", public=True, region="ptr")
+    f = module.function("member", public=True, region="ptr")
     r = loaded_where_used(f, f.region, REGION)
     number = f.op("i64", f"zext {f.op('i32', f'call i32 {r.number.name}()')} to i64")
     with f.when(f.compare("eq", number, 1)):
@@ -190,6 +190,6 @@ def region_module() -> str:
 
 @cache
 def region() -> Any:
-    """Return the compiled function ``each`` for this machine, with its address as ``address``."""
-    (each,) = jit.functions(isas.host_isas()[0], region_module, each=(None, ctypes.c_void_p))
-    return each
+    """Return the compiled function ``member`` for this machine, with its address as ``address``."""
+    (function,) = jit.functions(isas.host_isas()[0], region_module, member=(None, ctypes.c_void_p))
+    return function

@@ -124,11 +124,11 @@ def products_of(problem: Problem, strides: tuple[Strides, ...]) -> tuple[Product
     conv, names = conv_of(problem), PASSES[problem.solves_for].operands
     rank = 2 + len(conv.axes)
     size, out_size = problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize
-    given: dict[str, Strides] = {
-        name: _elements(each, size, rank) for name, each in zip(problem.operands, strides, strict=False)
+    strides_of: dict[str, Strides] = {
+        name: _elements(steps, size, rank) for name, steps in zip(problem.operands, strides, strict=False)
     }
-    given[ONES] = (0,) * rank
-    operands = {tensor: given[name] for tensor, name in names.items()} | {"bias": given.get("bias", (0,))}
+    strides_of[ONES] = (0,) * rank
+    operands = {tensor: strides_of[name] for tensor, name in names.items()} | {"bias": strides_of.get("bias", (0,))}
     out = _elements(strides[-1], out_size, rank)
     if problem.solves_for in ("dst", "src"):
         return tuple(_positions(problem, conv, operands, out))
@@ -140,10 +140,10 @@ def _elements(strides: Strides, size: int, rank: int) -> Strides:
     return tuple(stride // size for stride in strides) + (0,) * (rank - len(strides))
 
 
-def _positions(problem: Problem, conv: Conv, given: Mapping[str, Strides], out: Strides) -> Iterator[Product]:
+def _positions(problem: Problem, conv: Conv, strides_of: Mapping[str, Strides], out: Strides) -> Iterator[Product]:
     """Yield the products of a forward or data gradient: rows are output positions, columns are output channels."""
-    forward, weights = problem.solves_for == "dst", given["weights"]
-    data = given["src" if forward else "dst"]
+    forward, weights = problem.solves_for == "dst", strides_of["weights"]
+    data = strides_of["src" if forward else "dst"]
     columns, channels = conv.dst_channels // conv.groups, conv.src_channels // conv.groups
     by_column, by_channel, by_group = weights[0], weights[1], columns * weights[0]
     if not forward:
@@ -167,7 +167,7 @@ def _positions(problem: Problem, conv: Conv, given: Mapping[str, Strides], out: 
             terms=_of_taps(parts, conv.kernel, channels, order, data[1:], (by_channel, *weights[2:])),
             units=order.units,
             chains=order.blocks,
-            bias_step=given["bias"][0],
+            bias_step=strides_of["bias"][0],
         )
 
 
@@ -199,9 +199,9 @@ def _of_taps(
     )
 
 
-def _weights(conv: Conv, order: SumOrder, given: Mapping[str, Strides], out: Strides) -> Product:
+def _weights(conv: Conv, order: SumOrder, strides_of: Mapping[str, Strides], out: Strides) -> Product:
     """Return the product of a weight or bias gradient: rows are taps and src channels, columns are dst channels."""
-    src, dst, more = given["src"], given["dst"], AXES - len(conv.axes)
+    src, dst, more = strides_of["src"], strides_of["dst"], AXES - len(conv.axes)
     channels, columns = conv.src_channels // conv.groups, conv.dst_channels // conv.groups
     images = 1 if order.units > 1 else conv.batch  # if each image is a unit, the images repeat
     grid = np.indices((images, *(axis.dst for axis in conv.axes)), np.int64).reshape(1 + len(conv.axes), -1)

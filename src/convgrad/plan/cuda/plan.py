@@ -113,11 +113,11 @@ def plan(problem: Problem, strides: tuple[Strides, ...], processors: int, aligne
 
     ``aligned`` is whether all addresses are multiples of the size of WIDTH elements of the operands and of the output.
     """
-    made = _Planner(problem, processors, aligned)
+    planner = _Planner(problem, processors, aligned)
     for product in products_of(problem, strides):
-        made.add(product)
+        planner.add(product)
     a, b = PASSES[problem.solves_for].operands.values()
-    return DevicePlan(tuple(made.launches), bytes(made.table), made.scratch_bytes, (a, b))
+    return DevicePlan(tuple(planner.launches), bytes(planner.table), planner.scratch_bytes, (a, b))
 
 
 @dataclass
@@ -178,7 +178,7 @@ class _Planner:
 
     def _kernel(self, product: Product) -> tuple[TileSpec | SingleSpec, Leaves]:
         """Return the specification and the leaves with the least predicted time."""
-        found: list[tuple[float, int, TileSpec | SingleSpec, Leaves]] = []
+        candidates: list[tuple[float, int, TileSpec | SingleSpec, Leaves]] = []
         operands = PASSES[self.problem.solves_for].operands
         chains = chains_of(product)
         for nodes in (False, True) if product.chains > 1 else (False,):
@@ -203,8 +203,8 @@ class _Planner:
             else:
                 specs = [SingleSpec(store=replace(store, width=1), **common)]
             times = [_time(product, leaves, spec, self.processors) for spec in specs]
-            found += [(time, at, spec, leaves) for at, (time, spec) in enumerate(zip(times, specs, strict=True))]
-        _, _, spec, leaves = min(found, key=lambda one: one[:2])
+            candidates += [(time, at, spec, leaves) for at, (time, spec) in enumerate(zip(times, specs, strict=True))]
+        _, _, spec, leaves = min(candidates, key=lambda candidate: candidate[:2])
         return spec, leaves
 
     def _add_levels(self, product: Product, leaves: Leaves, first: int) -> int:
@@ -213,20 +213,20 @@ class _Planner:
         First, the leaves of each unit are added, level by level, and then the units. Levels read and write two parts
         of scratch memory in turn.
         """
-        units, each, size = leaves.units, leaves.each, 4 * product.outputs
-        if units * each == 1:
+        units, count, size = leaves.units, leaves.per_unit, 4 * product.outputs
+        if units * count == 1:
             return first
-        second = first + _aligned(size * units * each)
+        second = first + _aligned(size * units * count)
         reads, writes, end = first, second, second
-        while units * each > 1:
-            if each == 1:
-                units, each = 1, units
-            nodes = -(-each // FAN_IN)
+        while units * count > 1:
+            if count == 1:
+                units, count = 1, units
+            nodes = -(-count // FAN_IN)
             spec = LevelSpec(store=replace(self._store(product, partial=units * nodes > 1), width=1))
             grid = (-(-product.outputs // SINGLE_THREADS), nodes, units)
-            self._launch(Launch(spec, grid, 0, reads, writes), level_table(product, each))
+            self._launch(Launch(spec, grid, 0, reads, writes), level_table(product, count))
             end = max(end, writes + size * units * nodes)
-            each, reads, writes = nodes, writes, reads
+            count, reads, writes = nodes, writes, reads
         return end
 
 
@@ -267,7 +267,7 @@ def _time(product: Product, leaves: Leaves, spec: TileSpec | SingleSpec, process
     return time + partial + alone * float(lengths.max() - lengths.mean())
 
 
-def in_order(made: DevicePlan) -> Iterator[str]:
+def in_order(plan: DevicePlan) -> Iterator[str]:
     """Yield a line of text for each launch."""
-    for launch in made.launches:
+    for launch in plan.launches:
         yield f"{launch.spec.name} {'x'.join(map(str, launch.grid))}"

@@ -43,7 +43,7 @@ class Leaves:
     ends: Int32  # for each step, whether a chain ends with it
     terms: Int32  # a row of TERM_WORDS per term, with terms that do not exist at the ends of chains
     units: int
-    each: int  # leaves per unit
+    per_unit: int  # leaves per unit
     padded: bool  # whether a chain ends with absent terms, or there are no terms
 
     @property
@@ -58,8 +58,8 @@ def chains_of(product: Product) -> Leaves:
     After the last step, there is a step without terms: kernels load the next step while they compute the present one.
     """
     terms = product.terms
-    found, which = distinct(terms.unit * product.chains + terms.chain)
-    counts = np.bincount(which, minlength=len(found)).astype(np.int64)
+    numbers, which = distinct(terms.unit * product.chains + terms.chain)
+    counts = np.bincount(which, minlength=len(numbers)).astype(np.int64)
     steps = -(-counts // DEPTH)
     first = np.cumsum(steps) - steps
     order = np.argsort(which, kind="stable")
@@ -78,8 +78,8 @@ def chains_of(product: Product) -> Leaves:
     chains = np.arange(product.units * product.chains)
     bounds = np.append(first, total - 1)
     rows = np.zeros((product.repeats, len(chains), LEAF_WORDS), np.int32)
-    rows[:, :, 0] = bounds[np.searchsorted(found, chains)]
-    rows[:, :, 1] = bounds[np.searchsorted(found, chains, side="right")]
+    rows[:, :, 0] = bounds[np.searchsorted(numbers, chains)]
+    rows[:, :, 1] = bounds[np.searchsorted(numbers, chains, side="right")]
     repeats = np.arange(product.repeats)[:, None]
     rows[:, :, 2], rows[:, :, 3] = (repeats * step for step in product.repeat_steps)
     padded = not len(terms) or bool((counts % DEPTH).any())
@@ -89,10 +89,10 @@ def chains_of(product: Product) -> Leaves:
 
 def nodes_of(chains: Leaves) -> Leaves:
     """Return the same leaves in nodes of 16 chains. The terms and steps are the same."""
-    rows = chains.rows.reshape(chains.units, chains.each, LEAF_WORDS)
+    rows = chains.rows.reshape(chains.units, chains.per_unit, LEAF_WORDS)
     nodes = rows[:, ::FAN_IN].copy()
     nodes[:, :, 1] = np.append(rows[:, FAN_IN - 1 :: FAN_IN, 1], rows[:, -1:, 1], axis=1)[:, : nodes.shape[1]]
-    return replace(chains, rows=nodes.reshape(-1, LEAF_WORDS), each=nodes.shape[1])
+    return replace(chains, rows=nodes.reshape(-1, LEAF_WORDS), per_unit=nodes.shape[1])
 
 
 def table_of(product: Product, leaves: Leaves, column_tiles: int, term_step: int) -> bytes:
@@ -117,11 +117,11 @@ def _in_bytes(record: Record, numbers: Mapping[str, int], **parts: Int32) -> byt
     """Return the numbers of a record, followed by tables. The offset of a table is the number ``NAME_at``."""
     places, size = placed({"numbers": record.bytes} | {name: part.nbytes for name, part in parts.items()})
     offsets = {f"{name}_at": places[name] for name in parts}
-    made = bytearray(size)
+    table = bytearray(size)
     arrays: dict[str, Array] = {"numbers": record.rows([{**numbers, **offsets}]), **parts}
     for name, array in arrays.items():
-        made[places[name] : places[name] + array.nbytes] = array.tobytes()
-    return bytes(made)
+        table[places[name] : places[name] + array.nbytes] = array.tobytes()
+    return bytes(table)
 
 
 def _numbers(product: Product) -> dict[str, int]:

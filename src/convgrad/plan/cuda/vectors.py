@@ -122,7 +122,7 @@ def width_of_c(product: Product, along: str) -> int:
     group = [product.group_steps[2]] if product.groups > 1 else []
     inner, columns = product.innermost, product.columns
     outer = [loop.c for loop in product.real_loops if along == COLUMNS or loop is not inner]
-    one = inner if along == ROWS else columns
+    axis = inner if along == ROWS else columns
     steps = [product.first, *outer, *group, *([columns.c] if along == ROWS and columns.extent > 1 else [])]
-    fits = one.c == 1 and one.extent % WIDTH == 0
+    fits = axis.c == 1 and axis.extent % WIDTH == 0
     return WIDTH if fits and not any(step % WIDTH for step in steps) else 1

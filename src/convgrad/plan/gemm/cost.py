@@ -33,20 +33,20 @@ class Model:
         """Return the predicted times of a kernel on one thread, with all positions in one output block."""
         return self.costs(view, machine, spec, operands, tuple(axis.extent for axis in view.axes))
 
-    def timed(self, one: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
+    def timed(self, costs: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
         """Yield the predicted time and the cut, for each way to cut a kernel's work."""
-        along = tiled_axis(view.axes, one.spec.mr, one.spec.nr)
+        along = tiled_axis(view.axes, costs.spec.mr, costs.spec.nr)
         by_block: dict[tuple[int, ...], tuple[Costs, float]] = {}
-        panel = read_bytes(view, one.spec)
-        widths = _widths(view, one.spec)
+        panel = read_bytes(view, costs.spec)
+        widths = _widths(view, costs.spec)
         panels = len(widths) * max(widths) / sum(widths)
-        for cut in cuts(view, machine, one.spec, threads, along):
+        for cut in cuts(view, machine, costs.spec, threads, along):
             block = cut.loops["output_block"]
             if block not in by_block:
                 size = cut.counts[-1] * prod(block) / view.positions
-                by_block[block] = self.costs(view, machine, one.spec, one.operands, block), size
-            found, size = by_block[block]
-            yield time_ns(found, panel, view.groups, machine, cut, (1.0, panels, size)), cut
+                by_block[block] = self.costs(view, machine, costs.spec, costs.operands, block), size
+            block_costs, size = by_block[block]
+            yield time_ns(block_costs, panel, view.groups, machine, cut, (1.0, panels, size)), cut
 
     def costs(
         self, view: ForwardNest, machine: Machine, spec: GemmSpec, operands: Operands, block: tuple[int, ...]
@@ -74,15 +74,15 @@ class Model:
         return pack + (_scattered_ns(machine, spec, size) if self.transposed else machine.traffic_ns(size))
 
 
-def time_ns(one: Costs, panel: int, groups: int, machine: Machine, cut: Division, uneven: tuple[float, ...]) -> float:
+def time_ns(costs: Costs, panel: int, groups: int, machine: Machine, cut: Division, uneven: tuple[float, ...]) -> float:
     """Return the time of a division of the work in ns.
 
     ``panel`` is the bytes of a panel of B of one of the groups. ``uneven`` is the work of the largest group, panel and
     output block, compared with the mean.
     """
     (group_parts, parts, blocks), (_, panels, all_blocks) = cut.parts, cut.counts
-    compute = one.compute_ns
-    if not one.spec.b.in_place and not cut.loops["pass_chains"]:
+    compute = costs.compute_ns
+    if not costs.spec.b.in_place and not cut.loops["pass_chains"]:
         room = machine.l2_bytes * constants.PANELS_SHARE
         if panel > room:
             compute *= 1 + constants.PANEL_L2_MISS_FACTOR * min((panel - room) / machine.l2_bytes, 1.0)
@@ -92,11 +92,11 @@ def time_ns(one: Costs, panel: int, groups: int, machine: Machine, cut: Division
     packings, start = packed_times(cut), 0.0
     again = packings > parts or group_parts < groups  # otherwise a thread packs the one set of panels of its tasks once
     times = blocks if again else min(blocks, cut.threads)
-    data = one.a_ns * packings
+    data = costs.a_ns * packings
     if cut.loops["packed_once"]:
-        data = one.once_ns + one.again_ns * packings
+        data = costs.once_ns + costs.again_ns * packings
         start = machine.wake_ns if cut.threads > 1 else 0.0  # threads start a second time
-    packed = compute + one.store_ns + data + one.b_ns * times
+    packed = compute + costs.store_ns + data + costs.b_ns * times
     return on_threads_ns(machine, packed, share(cut, uneven), cut, shared.POSITIONS_IMBALANCE) + start
 
 
@@ -203,12 +203,12 @@ def _region_cycles(view: ForwardNest, rows: int, vectors: int, block: tuple[int,
         parts, more = parts_of(axis, size), dict[float, float]()
         for count, meetings in parts.counted:
             here = tiles(count, rows, vectors)[2]
-            for waste, found in work.items():
+            for waste, cycles in work.items():
                 smaller = min(waste, here)
-                more[smaller] = more.get(smaller, 0.0) + found * meetings
+                more[smaller] = more.get(smaller, 0.0) + cycles * meetings
         work, regions, segments = more, regions * len(parts), segments * parts.all_taps
     begin = shared.REGION_CYCLES * regions + shared.SEGMENT_CYCLES * segments
-    compute = sum(waste * found for waste, found in work.items())
+    compute = sum(waste * cycles for waste, cycles in work.items())
     return compute * adds + begin + constants.MICRO_TILE_ROW_CYCLES * view.positions
 
 

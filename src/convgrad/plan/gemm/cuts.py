@@ -41,12 +41,12 @@ def parts_of(axis: Along, size: int) -> Parts:
 
 def cuts(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int, tiled_axis: int) -> Iterator[Division]:
     """Yield ways to cut groups, panels of B and output blocks, and to pack A: by each output block, or once."""
-    may_pack_once, found = _may_pack_once(view, spec), set()
+    may_pack_once, keys = _may_pack_once(view, spec), set()
     for cut in _cuts(view, machine, spec, threads, tiled_axis):
         key = (cut.parts, *cut.loops.values())
-        if key in found:
+        if key in keys:
             continue
-        found.add(key)
+        keys.add(key)
         packings = packed_times(cut) if may_pack_once else 1
         if packings <= 2:  # with more packings, packing once is always faster
             yield cut._replace(loops={**cut.loops, "packed_once": False})
@@ -70,9 +70,9 @@ def _may_pack_once(view: ForwardNest, spec: GemmSpec) -> bool:
 
 def _cuts(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int, tiled_axis: int) -> Iterator[Division]:
     """Yield the ways to cut. Most micro-tiles run along the axis ``tiled_axis``."""
-    panels, one = panels_of(view, spec), read_bytes(view, spec)
-    fit = max(1, int(machine.l2_bytes * constants.PANELS_SHARE) // max(1, one))
-    more = fit if spec.a.in_place else max(fit, constants.PANELS_BYTES // max(1, one))
+    panels, panel_bytes = panels_of(view, spec), read_bytes(view, spec)
+    fit = max(1, int(machine.l2_bytes * constants.PANELS_SHARE) // max(1, panel_bytes))
+    more = fit if spec.a.in_place else max(fit, constants.PANELS_BYTES // max(1, panel_bytes))
     wishes = sorted({1, *(threads << n for n in range(4))})
     choices = product(sorted({min(panels, fit), min(panels, more)}), wishes, sorted({tiled_axis, len(view.axes) - 1}))
     for at_once, wanted, last in choices:
@@ -84,7 +84,7 @@ def _cuts(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int, til
             parts = min(panels, ceil(others / groups))
             loops = {"output_block": block, "panels": min(at_once, ceil(panels / parts)), "pass_chains": 0}
             yield Division((view.groups, panels, there), (groups, parts, taken), threads, loops)
-    if not spec.b.in_place and one > machine.l2_bytes * constants.PANELS_SHARE:
+    if not spec.b.in_place and panel_bytes > machine.l2_bytes * constants.PANELS_SHARE:
         yield from _in_passes(view, machine, spec, threads)
 
 

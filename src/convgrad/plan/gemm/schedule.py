@@ -42,7 +42,7 @@ NUMBERS = Record(
     "a_at", "b_at", "bias_at", "segments_at", "chains_at", "sums_at", "packed_at", "out_at",  # byte offsets in scratch
     "accumulate",
 )  # fmt: skip
-STEPS = Record("given", "step")  # bytes from a position to the next: in memory, and in scratch if there is a copy
+STEPS = Record("data", "step")  # bytes from a position to the next: in memory, and in scratch if there is a copy
 ALONG = Record(  # an axis
     "extent", "inputs",  # number of output positions, number of input positions
     "blocks", "block",  # number of output blocks, and byte offset of the first row of OUTPUT_BLOCK
@@ -93,7 +93,7 @@ def schedule(view: ForwardNest, plan: GemmPlan, accumulates: bool, segment: Reco
     """Return the tables and numbers of a plan for the arrays of a nest. ``segment`` is the record of a segment."""
     spec = plan.spec
     cut = [axis.parts.in_blocks(size) for axis, size in zip(view.axes, plan.output_block, strict=True)]
-    reached = [_reached(axis, each) for axis, each in zip(view.axes, cut, strict=True)]
+    reached = [_reached(axis, part) for axis, part in zip(view.axes, cut, strict=True)]
     # The maximum positions of A along each axis that are packed together: of an output block, or all.
     room = [axis.inputs for axis in view.axes] if plan.packed_once else [int(counts.max()) for _, counts in reached]
     sizes = [min(axis.extent, size) for axis, size in zip(view.axes, plan.output_block, strict=True)]
@@ -146,11 +146,11 @@ def _packing(view: ForwardNest, row: int) -> Table:
     outer = view.outer_axes
     length, step = prod(axis.inputs for axis in view.axes[len(outer) :]), view.axes[-1].data
     begins = offsets((view.groups, *(axis.inputs for axis in outer)), (view.data[0], *(axis.data for axis in outer)))
-    each = max(PACK_TOGETHER, PACK_TOGETHER_BYTES // row)
+    rows = max(PACK_TOGETHER, PACK_TOGETHER_BYTES // row)
     return LINE.rows(
-        {"source": begin + first * step, "to": (line * length + first) * row, "count": min(each, length - first)}
+        {"source": begin + first * step, "to": (line * length + first) * row, "count": min(rows, length - first)}
         for line, begin in enumerate(begins.tolist())
-        for first in range(0, length, each)
+        for first in range(0, length, rows)
     )
 
 
@@ -174,9 +174,9 @@ def _axes(
             block=sum(map(len, blocks)) * OUTPUT_BLOCK.bytes,
             kernel=axis.kernel,
             tap=axis.weights,
-            given=steps[at] if plan.packed_once else axis.data,  # if packed once, no task reads A in memory
+            data=steps[at] if plan.packed_once else axis.data,  # if packed once, no task reads A in memory
             step=steps[at],
-            **STEPS.values("out", given=axis.out, step=out_steps[at]),
+            **STEPS.values("out", data=axis.out, step=out_steps[at]),
         )
         unit = prod(inner.kernel for inner in view.axes[at + 1 :])
         begin = np.arange(len(begins)) * plan.output_block[at]
@@ -190,9 +190,9 @@ def _axes(
     return np.concatenate(blocks), np.concatenate(parts), numbers
 
 
-def _steps(given: Sequence[int], room: Sequence[int], size: int) -> Sequence[int]:
-    """Return the byte stride of each axis in scratch with ``room`` for positions of ``size`` bytes, or as ``given``."""
-    return given if not room else [prod(room[at + 1 :]) * size for at in range(len(room))]
+def _steps(steps: Sequence[int], room: Sequence[int], size: int) -> Sequence[int]:
+    """Return the byte stride of each axis in scratch with ``room`` of ``size`` bytes per position, or ``steps``."""
+    return steps if not room else [prod(room[at + 1 :]) * size for at in range(len(room))]
 
 
 def _reached(axis: Along, cut: AxisBlocks) -> tuple[Ints, Ints]:
@@ -206,8 +206,8 @@ def _reached(axis: Along, cut: AxisBlocks) -> tuple[Ints, Ints]:
 def _rows(parts: Parts, axis: Along, step: int, out_step: int, unit: int, spec: GemmSpec) -> Ints:
     """Return rows of PART for the parts of an axis."""
     counts, which = distinct(parts.count)
-    found = [tiles(count, spec.mr, spec.nr) for count in counts.tolist()]
-    rows = [(mr, many, int(1024 * waste)) for mr, many, waste in found]
+    tilings = [tiles(count, spec.mr, spec.nr) for count in counts.tolist()]
+    rows = [(mr, many, int(1024 * waste)) for mr, many, waste in tilings]
     mr, many, waste = np.array(rows, np.int64)[which].T
     first_bias, bias = (F32_BYTES * parts.first, F32_BYTES) if spec.bias_per_row and axis.extent > 1 else (0, 0)
     return PART.table(
@@ -259,8 +259,8 @@ def _tasks(view: ForwardNest, plan: GemmPlan, work: Sequence[Ints]) -> Ints:
 def _ends(work: Sequence[Ints], done: NDArray[np.float64]) -> Ints:
     """Return for each share in ``done`` how many output blocks together have this share of the work."""
     weights = np.ones(1)
-    for each in work:
-        weights = np.multiply.outer(weights, each.astype(float)).ravel()
+    for counts in work:
+        weights = np.multiply.outer(weights, counts.astype(float)).ravel()
     total = np.concatenate([[0.0], np.cumsum(weights)])
     ends: Ints = np.searchsorted(total, total[-1] * done, side="left")
     return ends

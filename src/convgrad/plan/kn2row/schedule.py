@@ -40,7 +40,7 @@ NUMBERS = Record(
 )  # fmt: skip
 # In the arguments of the GEMM, "weights" are A, but "weights_n" and "weights_k" are strides of B, which is the data.
 ALONG = Record(  # an axis
-    "given", "out",  # bytes from a position to the next: of the data in memory, of the output
+    "data", "out",  # bytes from a position to the next: of the data in memory, of the output
     "taps", "tap",  # number of taps; bytes of weights from a tap to the next
     "blocks", "first_block",  # the number of output blocks or images; bytes to the first row of OUTPUT_BLOCK, if any
     "place",  # the byte stride of tap sums
@@ -290,7 +290,7 @@ def _gemm_numbers(view: ForwardNest, plan: Kn2rowPlan) -> dict[str, int]:
         "accumulate": 0,
         "axis0.kernel": 1,
         "axis0.tap": 0,
-        "axis0.given": tap_lines(view)[-1][1],
+        "axis0.data": tap_lines(view)[-1][1],
         "axis0.step": row_bytes,
         "row_count": rows,
         "row_bytes": row_bytes,
@@ -317,12 +317,12 @@ def _lines(view: ForwardNest, plan: Kn2rowPlan, ring: RingBuffer) -> dict[str, i
     for axis, inner, inputs in zip(view.axes[-2::-1], view.axes[:0:-1], ring.blocks[:0:-1], strict=False):
         line = steps[-1] * inner.inputs
         steps.append(axis.data if axis.inputs > 1 else line)
-        fused.append(steps[-1] == line and all(len(each) == inner.inputs for each in inputs))
+        fused.append(steps[-1] == line and all(len(numbers) == inner.inputs for numbers in inputs))
     columns = [(axis.data, axis.extent, 0, 0, False) for axis in images]
     first_blocks = [sum(map(len, ring.blocks[:at])) * OUTPUT_BLOCK.bytes for at in range(len(ring.blocks))]
     columns += zip(steps[::-1], map(len, ring.blocks), first_blocks, ring.strides, fused[::-1], strict=True)
     numbers = dict[str, int]()
     for at, (axis, (taps, tap), column) in enumerate(zip(view.axes, tap_lines(view), columns, strict=True)):
-        values = dict(zip(("given", "blocks", "first_block", "place", "fused"), map(int, column), strict=True))
+        values = dict(zip(("data", "blocks", "first_block", "place", "fused"), map(int, column), strict=True))
         numbers |= ALONG.values(f"line{at}", out=axis.out, taps=taps, tap=tap, **values)
     return numbers

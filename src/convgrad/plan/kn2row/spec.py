@@ -61,9 +61,9 @@ class Kn2rowSpec:
         return self.product.k_per_add
 
     def __str__(self) -> str:
-        one = self.product
+        gemm = self.product
         pairs = ", bf16 pairs" if self.k_per_add == 2 else ""
-        return f"{one.operand} to {self.output}, micro-tile {one.mr}x{one.nr} of {one.isa}{pairs}"
+        return f"{gemm.operand} to {self.output}, micro-tile {gemm.mr}x{gemm.nr} of {gemm.isa}{pairs}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,16 +43,16 @@ def costs(problem: Problem, nest: WeightsNest, machine: Machine, spec: SplitKSpe
 
 
 def timed(
-    one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, threads: int
+    costs: Costs, problem: Problem, nest: WeightsNest, machine: Machine, threads: int
 ) -> Iterator[tuple[float, Division]]:
     """Yield the predicted time in ns of each way to cut a kernel's work, and the cut."""
-    for cut in cuts(nest, machine, one.spec, one.operands, threads, problem.operand_format.dtype.itemsize):
-        yield _time_ns(one, problem, nest, machine, cut), cut
+    for cut in cuts(nest, machine, costs.spec, costs.operands, threads, problem.operand_format.dtype.itemsize):
+        yield _time_ns(costs, problem, nest, machine, cut), cut
 
 
-def _time_ns(one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, cut: Division) -> float:
+def _time_ns(costs: Costs, problem: Problem, nest: WeightsNest, machine: Machine, cut: Division) -> float:
     """Return the time of a division of the work in ns. Each part of A packs B again; cache blocks overlap in src."""
-    spec, largest, size = one.spec, cut.largest, problem.operand_format.dtype.itemsize
+    spec, largest, size = costs.spec, cut.largest, problem.operand_format.dtype.itemsize
     chains = cut.loops["chains_a_cache_block"]
     if SPATIAL in (spec.a.contiguous, spec.b.contiguous):
         in_order, piece = chains == 0, chains * BLOCK
@@ -61,16 +61,16 @@ def _time_ns(one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, 
         piece = largest[0] * spec.groups_a_panel * min(per_group(nest).values())
     strided = 1.0 if in_order else 1 + shared.SEGMENT_BYTES / (piece * size)
     halo = _halo(nest, chains)
-    a, b = (halo if tensor == "src" else 1.0 for tensor in one.operands)
+    a, b = (halo if tensor == "src" else 1.0 for tensor in costs.operands)
     _, a_parts, b_parts, taps, _ = cut.parts
-    compute = one.compute_ns * strided if spec.body == DEPTHWISE else one.compute_ns
+    compute = costs.compute_ns * strided if spec.body == DEPTHWISE else costs.compute_ns
     if spec.a.in_place:
-        pages, read = _met_in_place(nest, one.operands, cut)
+        pages, read = _met_in_place(nest, costs.operands, cut)
         if pages > constants.MAX_PAGES:
             compute *= machine.pages_factor
         if read > constants.IN_PLACE_SHARE * machine.l2_bytes:
             compute *= constants.IN_PLACE_L2_MISS_FACTOR
-    alone = compute + one.store_ns + strided * taps * (a * one.a_ns * b_parts + b * one.b_ns * a_parts)
+    alone = compute + costs.store_ns + strided * taps * (a * costs.a_ns * b_parts + b * costs.b_ns * a_parts)
     images = min(1.0, largest[4] * nest.images_a_chain / nest.conv.batch)
     share = prod(largest[:4]) / prod(cut.counts[:4]) * images
     time = on_threads_ns(machine, alone, share, cut, constants.IMBALANCE)

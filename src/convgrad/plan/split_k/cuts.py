@@ -26,7 +26,7 @@ def cuts(
     for used in sorted({1, threads}):
         for parts in _parts(panels, used):
             partial = prod(panels) * spec.tile_bytes if parts[-1] > 1 else 0
-            largest = [-(-count // each) for count, each in zip(panels, parts, strict=True)]
+            largest = [-(-count // parts_of_axis) for count, parts_of_axis in zip(panels, parts, strict=True)]
             yield Division(
                 panels, parts, used, *_cache_block(nest, machine, spec, operands, largest, size), partial, largest
             )
@@ -54,11 +54,11 @@ def _parts(panels: Parts, threads: int) -> list[Parts]:
     """
     groups = panels[0]
     enough = 4 * threads if threads > 1 else 1
-    found = [(min(groups, n * threads), 1, 1, 1) for n in (1, 2, 4, 8, 16, 64)] + [(groups, 1, 1, 1)]
+    divisions = [(min(groups, n * threads), 1, 1, 1) for n in (1, 2, 4, 8, 16, 64)] + [(groups, 1, 1, 1)]
     counts = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64) if n * groups <= enough]
-    found += [(groups, a, b, k) for a in counts for b in counts for k in counts if groups * a * b * k <= enough]
-    found += [(groups, 16, 16, 1), (groups, 64, 64, 1)]
-    weights = [(*c, 1) for c in dict.fromkeys(found) if c[1:] == (1, 1, 1) or all(map(le, c, panels))]
+    divisions += [(groups, a, b, k) for a in counts for b in counts for k in counts if groups * a * b * k <= enough]
+    divisions += [(groups, 16, 16, 1), (groups, 64, 64, 1)]
+    weights = [(*c, 1) for c in dict.fromkeys(divisions) if c[1:] == (1, 1, 1) or all(map(le, c, panels))]
     images = (threads, 2 * threads, 4 * threads) if threads > 1 else ()
     return weights + [(1, 1, 1, 1, n) for n in images if n <= panels[-1]]
 
@@ -116,24 +116,27 @@ def _cache_block(
     tile_bytes, half = levels * spec.tile_bytes, machine.l2_bytes // 2
     if spec.body == DEPTHWISE:  # operands are read in place, and scratch has the sums of chains
         return _block_of(0, batch if chains == 1 else 1), (levels + 1) * spec.tile_bytes * groups * taps
-    one, everything = _position(nest, spec, operands, part, size), batch * conv.positions
-    fits = max(one.two_panels, one.read) * everything <= half and one.packed * everything <= MAX_PACK_ALL_BYTES
+    position, everything = _position(nest, spec, operands, part, size), batch * conv.positions
+    fits = (
+        max(position.two_panels, position.read) * everything <= half
+        and position.packed * everything <= MAX_PACK_ALL_BYTES
+    )
     if spec.a.in_place:
         fits = fits and everything <= 2 * lines_held(machine.l2_bytes, nest.strides(operands[0])[-1])
     if chains == 1 and fits:
-        return _block_of(0, batch), int(one.packed * everything) + tile_bytes * taps
+        return _block_of(0, batch), int(position.packed * everything) + tile_bytes * taps
     sums = tile_bytes * groups * a_panels * b_panels * taps
-    room = max(machine.l2_bytes // 4, half - sums // levels) / max(1.0, one.held + one.read)  # positions
+    room = max(machine.l2_bytes // 4, half - sums // levels) / max(1.0, position.held + position.read)  # positions
     if chains == 1:
         images = max(1, int(room / conv.positions) // images_a_chain) * images_a_chain
         images = min(images, leaves * images_a_chain)
-        return _block_of(0, images), int(one.packed * images * conv.positions) + sums
+        return _block_of(0, images), int(position.packed * images * conv.positions) + sums
     positions = conv.positions / chains
     taken = max(1, min(int(room / positions), chains))
     fewest = ceil(chains * tap_share(conv.axes[:-1]) / MAX_INDIRECTION_FACTOR)
     if fewest > taken:  # rounded up to whole rows of dst
         taken = ceil(fewest / nest.chains_a_row) * nest.chains_a_row
-    return _block_of(taken, 1), int(one.packed * taken * positions) + sums
+    return _block_of(taken, 1), int(position.packed * taken * positions) + sums
 
 
 def _block_of(chains: int, images: int) -> Mapping[str, int]:

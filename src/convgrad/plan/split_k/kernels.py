@@ -52,10 +52,10 @@ def dense(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
             few = ceil(channels[a] / micro_tile.mr) <= MAX_B_READS and nest.conv.taps == 1  # few reads of B
             for operand in (y, replace(y, in_place=True)) if few and whole else (y,):
                 for k_per_add in choices:
-                    one = SplitKSpec(isa, *names, GEMM, micro_tile, x, operand, k_per_add=k_per_add)
-                    yield one, (a, b)
+                    spec = SplitKSpec(isa, *names, GEMM, micro_tile, x, operand, k_per_add=k_per_add)
+                    yield spec, (a, b)
                     if k_per_add == 2 and compact:
-                        yield replace(one, compact=True), (a, b)
+                        yield replace(spec, compact=True), (a, b)
 
 
 def _segments_of_whole_pairs(problem: Problem, nest: WeightsNest) -> bool:
@@ -88,10 +88,10 @@ def thin(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
             for micro_tile in under_taps(axes, channels[a], nr, isa.registers - held - isa.spare):
                 for operand in (y, replace(y, in_place=True)) if in_place else (y,):
                     for k_per_add in k_per_add_choices(problem, isa) if micro_tile.taps > 1 else ():
-                        one = SplitKSpec(
+                        spec = SplitKSpec(
                             isa, *names, GEMM, micro_tile, x, operand, adjacent=adjacent, k_per_add=k_per_add
                         )
-                        yield one, (a, b)
+                        yield spec, (a, b)
 
 
 def not_grouped(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
@@ -159,12 +159,12 @@ def under_taps(axes: tuple[Axis, ...], mr: int, nr: int, room: int) -> list[Micr
     if fit < 1:
         return []
     k = balanced(inner.kernel, fit)
-    found = [MicroTileShape(mr, nr, 1, k)]
+    shapes = [MicroTileShape(mr, nr, 1, k)]
     count = prod(axis.kernel for axis in outer)
     if k == inner.kernel and count > 1:
         several = sorted({balanced(count, n) for n in (2, 3, 4, 5)})
-        found += [MicroTileShape(mr, nr, u, k) for u in several if 1 < u <= fit // k]
-    return found
+        shapes += [MicroTileShape(mr, nr, u, k) for u in several if 1 < u <= fit // k]
+    return shapes
 
 
 def stencils(isa: Isa, axes: tuple[Axis, ...]) -> Iterator[tuple[MicroTileShape, int]]:

@@ -131,10 +131,10 @@ def _folded(nest: WeightsNest) -> WeightsNest:
     if taps == 1 or conv.groups > 1 or not exist or not small:
         return nest
     first, out_first = (tap, out_tap) if channels == 1 else (nest.src_strides[1], nest.weights_strides[1])
-    one = Axis(axis.dst, axis.dst, 1)
+    folded_axis = Axis(axis.dst, axis.dst, 1)
     return replace(
         nest,
-        conv=replace(conv, src_channels=taps * channels, axes=(*conv.axes[:-1], one)),
+        conv=replace(conv, src_channels=taps * channels, axes=(*conv.axes[:-1], folded_axis)),
         src_strides=(nest.src_strides[0], first, *nest.src_strides[2:-1], nest.src_strides[-1] * axis.stride),
         weights_strides=(nest.weights_strides[0], out_first, *nest.weights_strides[2:]),
     )
@@ -175,7 +175,7 @@ def shortened(segments: Segments, longest: int) -> Segments:
     count = -(-(segments.end - segments.first) // longest)
     number = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
     row, first, end, chain = (
-        np.repeat(each, count) for each in (segments.row, segments.first, segments.end, segments.chain)
+        np.repeat(column, count) for column in (segments.row, segments.first, segments.end, segments.chain)
     )
     first = first + number * longest
     return Segments(row, first, np.minimum(first + longest, end), chain)

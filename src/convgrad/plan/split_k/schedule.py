@@ -149,25 +149,30 @@ def _chains(nest: WeightsNest, image: ImageTables, leaves: int, shared: bool) ->
     return np.concatenate(columns, 1), levels
 
 
-def _operand_numbers(nest: WeightsNest, plan: SplitKPlan, one: OperandStrides, image: ImageTables) -> dict[str, int]:
+def _operand_numbers(
+    nest: WeightsNest, plan: SplitKPlan, operand_strides: OperandStrides, image: ImageTables
+) -> dict[str, int]:
     """Return the values of OPERAND. If lanes are groups, panels are an odd number of lines, to use all cache sets."""
-    packed, in_place = plan.spec.packed_bytes(one.operand, image.max_k[one.tensor]), one.operand.in_place
+    packed, in_place = (
+        plan.spec.packed_bytes(operand_strides.operand, image.max_k[operand_strides.tensor]),
+        operand_strides.operand.in_place,
+    )
     panel = packed * plan.images_a_cache_block + (
         LINE_BYTES if plan.spec.k_per_add == 2 else 0
     )  # space for the panel's minimum exponent
     if plan.spec.groups_in_lanes:
         panel = (-(-panel // LINE_BYTES) | 1) * LINE_BYTES
     return {
-        "image": one.image,
-        "group": one.group,
-        "channel": one.channel,
-        "k": one.k,
-        "channels": one.channels,
+        "image": operand_strides.image,
+        "group": operand_strides.group,
+        "channel": operand_strides.channel,
+        "k": operand_strides.k,
+        "channels": operand_strides.channels,
         "panel": 0 if in_place else panel,
-        "read_image": one.image if in_place else packed,
-        "read_k": one.step * one.stride,
-        "prefetch": _prefetch(nest, plan.spec, one),
-        "out": one.out,
+        "read_image": operand_strides.image if in_place else packed,
+        "read_k": operand_strides.step * operand_strides.stride,
+        "prefetch": _prefetch(nest, plan.spec, operand_strides),
+        "out": operand_strides.out,
     }
 
 
@@ -195,26 +200,26 @@ def _scratch(
     return numbers, size + (LINE_BYTES if spec.body == DEPTHWISE else 0)  # stores read past the last sums
 
 
-def _prefetch(nest: WeightsNest, spec: SplitKSpec, one: OperandStrides) -> int:
+def _prefetch(nest: WeightsNest, spec: SplitKSpec, operand_strides: OperandStrides) -> int:
     """Return the prefetch distance in bytes, or 0: of the depthwise kernel, or of packing that transposes."""
     if spec.body == DEPTHWISE:
-        return _depthwise_prefetch(nest, one)
-    channel = abs(one.group if spec.groups_in_lanes else one.channel)
+        return _depthwise_prefetch(nest, operand_strides)
+    channel = abs(operand_strides.group if spec.groups_in_lanes else operand_strides.channel)
     near, crowded = channel <= constants.PREFETCH_MIN_STRIDE_BYTES, channel % constants.PREFETCH_CONFLICT_BYTES == 0
-    channels = spec.isa.lanes if spec.groups_in_lanes else one.operand.width
-    if one.operand.contiguous != SPATIAL or near or crowded or channels > constants.PREFETCH_MAX_CHANNELS:
+    channels = spec.isa.lanes if spec.groups_in_lanes else operand_strides.operand.width
+    if operand_strides.operand.contiguous != SPATIAL or near or crowded or channels > constants.PREFETCH_MAX_CHANNELS:
         return 0
     return max(1, constants.PREFETCH_TRANSPOSE_BYTES // (channels * LINE_BYTES)) * LINE_BYTES
 
 
-def _depthwise_prefetch(nest: WeightsNest, one: OperandStrides) -> int:
+def _depthwise_prefetch(nest: WeightsNest, operand_strides: OperandStrides) -> int:
     """Return the prefetch distance of the depthwise kernel in bytes: some rows, or one segment of a long row."""
     axes = nest.conv.axes
-    strides = [axis.stride if one.tensor == "src" else 1 for axis in axes]
+    strides = [axis.stride if operand_strides.tensor == "src" else 1 for axis in axes]
     if nest.pointwise or len(axes) == 1 or axes[-1].dst > constants.DEPTHWISE_POSITIONS:
-        return constants.DEPTHWISE_POSITIONS * one.step * strides[-1]
-    rows = -(-constants.PREFETCH_DEPTHWISE_BYTES // max(1, abs(axes[-1].dst * one.step * strides[-1])))
-    return rows * nest.strides(one.tensor)[-2] * strides[-2]
+        return constants.DEPTHWISE_POSITIONS * operand_strides.step * strides[-1]
+    rows = -(-constants.PREFETCH_DEPTHWISE_BYTES // max(1, abs(axes[-1].dst * operand_strides.step * strides[-1])))
+    return rows * nest.strides(operand_strides.tensor)[-2] * strides[-2]
 
 
 def _next_cache_block(packed: tuple[Ints, ...], images: int) -> int:
@@ -243,13 +248,13 @@ def _cache_blocks(part: tuple[int, int], nest: WeightsNest, image: ImageTables, 
     shape = (first.size, begins.size)
     stores_after = np.zeros(first.size * begins.size, np.int64)
     stores_after[-1] = stores
-    each = {name: np.broadcast_to(column, shape).ravel() for name, column in columns.items()}
-    return CACHE_BLOCK.table(stores_after.size, stores=stores_after, **each)
+    arrays = {name: np.broadcast_to(column, shape).ravel() for name, column in columns.items()}
+    return CACHE_BLOCK.table(stores_after.size, stores=stores_after, **arrays)
 
 
 def _spans(packed: Sequence[Ints]) -> tuple[Ints, Ints]:
     """Return for each cache block its first row of PACKED, and how many it has."""
-    counts = np.array([len(one) for one in packed], np.int64)
+    counts = np.array([len(rows) for rows in packed], np.int64)
     return np.cumsum(counts) - counts, counts
 
 
@@ -276,12 +281,12 @@ def tasks(panels: Sequence[int], into: Parts, cache_blocks: Sequence[int], leaf_
     ``cache_blocks`` are counted per part of the batch. ``leaf_bytes`` are those of a micro-tile's sums of all leaves.
     """
     weights = list(product(*map(evenly, panels, into[: len(panels)])))  # ranges of panels of groups, A, B, and taps
-    sizes = [[end - begin for begin, end in each] for each in weights]
+    sizes = [[end - begin for begin, end in ranges] for ranges in weights]
     shared = len(cache_blocks) > 1
     sums_step = leaf_bytes * shared
     counters = len(weights) * shared
     first = -(-8 * counters // LINE_BYTES) * LINE_BYTES
-    sums_at = np.cumsum([first, *(prod(each) * sums_step for each in sizes)]).tolist()
+    sums_at = np.cumsum([first, *(prod(extents) * sums_step for extents in sizes)]).tolist()
     table = TASK.rows(
         {
             "group": group,

@@ -50,13 +50,13 @@ class Indirection:
 
     def src_rows(self, numbers: Ints) -> Ints:
         """Return the row of src of each number, counted row-major; -1 for padding."""
-        found, below = np.zeros_like(numbers), 1
+        rows, below = np.zeros_like(numbers), 1
         for source, extent in zip(reversed(self.sources), reversed(self.extents), strict=True):
             numbers, here = np.divmod(numbers, len(source))
             at = source[here]
-            found = np.where((found >= 0) & (at >= 0), found + at * below, -1)
+            rows = np.where((rows >= 0) & (at >= 0), rows + at * below, -1)
             below *= extent
-        return found
+        return rows
 
     def reached(self, rows: Ints) -> tuple[int, Ints]:
         """Return the numbers that ``rows`` of dst have with all taps: the smallest, and a mask from the smallest on."""
@@ -132,13 +132,13 @@ def existing_rows(axes: Sequence[Axis]) -> Ints:
     >>> existing_rows([Axis(5, 5, 3, pad_begin=1), Axis(5, 3, 1, stride=2)]).tolist()
     [12, 15, 12]
     """
-    found = np.ones(1, np.int64)
+    rows = np.ones(1, np.int64)
     for axis in axes:
         shift = axis.pad_begin - np.arange(axis.kernel, dtype=np.int64) * axis.dilation
         first = np.clip(-(-shift // axis.stride), 0, axis.dst)
         end = np.clip((axis.src - 1 + shift) // axis.stride + 1, 0, axis.dst)
-        found = (found[:, None] * np.maximum(end - first, 0)).ravel()
-    return found
+        rows = (rows[:, None] * np.maximum(end - first, 0)).ravel()
+    return rows
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def image_tables(
     indirection: Indirection,
 ) -> ImageTables:
     """Return the tables of an image. A cache block has ``chains_a_cache_block`` chains, or all chains if this is 0."""
-    image = _Image(nest, segments, spec, {one.tensor: one for one in operands}, indirection)
+    image = _Image(nest, segments, spec, {operand.tensor: operand for operand in operands}, indirection)
     step = chains_a_cache_block or nest.chains
     begins = [0]
     a_row = 1 if nest.pointwise else nest.chains_a_row
@@ -173,15 +173,15 @@ def image_tables(
         (b, min(b + step, end)) for begin, end in pairwise([*begins, nest.chains]) for b in range(begin, end, step)
     )
     ends = np.searchsorted(segments.chain, [0, *(end for _, end in chains)])
-    made, count = [], 0
+    blocks, count = [], 0
     for first, end in pairwise(ends):
-        made.append(image.cache_block(slice(first, end), count))
-        count += len(made[-1][3])
-    src, dst, found, indirections = ([one[i] for one in made] for i in range(4))
+        blocks.append(image.cache_block(slice(first, end), count))
+        count += len(blocks[-1][3])
+    src, dst, segments_of_blocks, indirections = ([block[i] for block in blocks] for i in range(4))
     return ImageTables(
         chains,
         {"src": tuple(src), "dst": tuple(dst)},
-        np.concatenate(found),
+        np.concatenate(segments_of_blocks),
         np.bincount(segments.chain, minlength=nest.chains),
         np.concatenate(indirections),
         {
@@ -207,7 +207,7 @@ class _Image:
         ``part`` is the range of its segments. ``before`` is the number of indirection entries of earlier cache blocks.
         """
         nest, inner, src, dst = self.nest, self.nest.conv.axes[-1], self.operands["src"], self.operands["dst"]
-        row, first, end = (each[part] for each in (self.segments.row, self.segments.first, self.segments.end))
+        row, first, end = (column[part] for column in (self.segments.row, self.segments.first, self.segments.end))
         number, reached = self.indirection.reached(row)
         numbers = np.flatnonzero(reached)
         source = self.indirection.src_rows(number + numbers)
@@ -232,19 +232,19 @@ class _Image:
         if width:
             indirection[numbers[source >= 0]] = x
         entry = self.indirection.rows[row] - number + before
-        found = SEGMENT.table(len(row), first=first, end=end, dst=y, row=entry * indirection.itemsize)
+        rows_of_segments = SEGMENT.table(len(row), first=first, end=end, dst=y, row=entry * indirection.itemsize)
         if not left + right:
             src_packed = merged(src_packed, src.k)
-        return src_packed, merged(dst_packed, dst.k), found, indirection
+        return src_packed, merged(dst_packed, dst.k), rows_of_segments, indirection
 
     def _rows(self, tensor: str, numbers: Ints) -> Ints:
         """Return the byte offsets in an image of the rows with these row-major numbers."""
         outer, strides = self.nest.conv.axes[:-1], self.nest.strides(tensor)[2:-1]
-        found = np.zeros_like(numbers)
+        rows = np.zeros_like(numbers)
         for axis, stride in zip(reversed(outer), reversed(strides), strict=True):
             numbers, index = np.divmod(numbers, axis.src if tensor == "src" else axis.dst)
-            found = found + index * stride
-        return found
+            rows = rows + index * stride
+        return rows
 
     def _rows_of(self, tensor: str, first: int, count: int) -> Ints:
         """Return rows of PACKED for ``count`` positions of a pointwise image, one for each row of positions."""

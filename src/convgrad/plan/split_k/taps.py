@@ -79,12 +79,12 @@ def tap_tables(nest: WeightsNest, spec: SplitKSpec, src: OperandStrides, outer_n
             positions = [range(nest.conv.positions)]
         whole = len(ranges)
         if spec.body == DEPTHWISE:  # positions at which all taps exist, and those at which each tap exists
-            all_exist = (max(one.start for one in positions), min(one.stop for one in positions))
-            each = [all_exist, *((one.start, one.stop) for one in positions)]
-            ranges += [{"first": first, "end": max(first, end), "masks": 0} for first, end in each]
+            all_exist = (max(span.start for span in positions), min(span.stop for span in positions))
+            spans = [all_exist, *((span.start, span.stop) for span in positions)]
+            ranges += [{"first": first, "end": max(first, end), "masks": 0} for first, end in spans]
         else:
-            some = [one for one in positions if one] or positions[:1]
-            first, end = min(one.start for one in some), max(one.stop for one in some)
+            some = [span for span in positions if span] or positions[:1]
+            first, end = min(span.start for span in some), max(span.stop for span in some)
             ranges.append({"first": first, "end": end, "masks": 0})
             for first, end, exist in _parts(positions):
                 masks = existing.setdefault(exist, len(existing)) * (
@@ -137,7 +137,7 @@ def _parts(positions: list[range]) -> list[tuple[int, int, tuple[bool, ...]]]:
     """
     ends = sorted({end for r in positions if r for end in (r.start, r.stop)})
     cuts = [(first, end, tuple(first in r for r in positions)) for first, end in pairwise(ends)]
-    return [one for one in cuts if any(one[2])]
+    return [cut for cut in cuts if any(cut[2])]
 
 
 def _masks(outer_taps: int, existing: list[tuple[bool, ...]]) -> NDArray[np.int32]:

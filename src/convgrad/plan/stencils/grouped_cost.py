@@ -21,23 +21,23 @@ def _cycles(view: ForwardNest, machine: Machine, spec: GroupedStencilSpec, block
     positions = prod(axis.extent for axis in view.axes[:-1])
     rows_of_taps = prod(parts.meetings for parts in outer)
     panels = ceil(view.n / spec.width)
-    found = 0.0
+    cycles = 0.0
     for (count, taps), parts in last.alike:
-        rows, each, _ = tiles(count, spec.mr, spec.nr)
-        many = each * parts
-        found += many * positions * (constants.GROUPED_CYCLES + constants.GROUPED_ROW_CYCLES * rows * spec.nr)
+        rows, tiles_of_part, _ = tiles(count, spec.mr, spec.nr)
+        many = tiles_of_part * parts
+        cycles += many * positions * (constants.GROUPED_CYCLES + constants.GROUPED_ROW_CYCLES * rows * spec.nr)
         if taps:
-            found += many * rows_of_taps * _row_cycles(machine, spec, rows, taps)
+            cycles += many * rows_of_taps * _row_cycles(machine, spec, rows, taps)
     regions = prod(len(parts) for parts in (*outer, last))
     if spec.shape.groups == spec.isa.lanes and spec.a.in_place and panels > 1:
-        found *= constants.GROUPED_ALONE_FACTOR
-    return found * panels + shared.REGION_CYCLES * regions
+        cycles *= constants.GROUPED_ALONE_FACTOR
+    return cycles * panels + shared.REGION_CYCLES * regions
 
 
 def _row_cycles(machine: Machine, spec: GroupedStencilSpec, rows: int, taps: int) -> float:
     """Return the cycles of a micro-tile of the grouped stencil for one row of taps."""
     stencil = spec.shape
-    found = 0.0
+    cycles = 0.0
     for size in stencil.sizes:
         times, taps = divmod(taps, size)
         k_steps = stencil.in_channels // spec.k_per_add
@@ -48,8 +48,8 @@ def _row_cycles(machine: Machine, spec: GroupedStencilSpec, rows: int, taps: int
         of_a_vector = ceil(stencil.groups * k_steps / spec.nr / spec.isa.lanes)
         loads = read_positions * of_a_vector + (0 if held else products)
         spread = read_positions * k_steps * of_a_vector if stencil.out_channels * stencil.in_channels > 1 else 0
-        found += times * (max(adds / 2, loads * shared.LOAD_CYCLES) + spread)
-    return found + shared.SEGMENT_CYCLES
+        cycles += times * (max(adds / 2, loads * shared.LOAD_CYCLES) + spread)
+    return cycles + shared.SEGMENT_CYCLES
 
 
 GROUPED_STENCIL = Model(_cycles, stores=True)

@@ -61,11 +61,11 @@ class Footprint(NamedTuple):
         >>> Footprint((PhaseTaps(0, 1, 2, 0, 1, 1),), (), (1, 2, 1), 1).rows(0, 2)
         {0: [(0, 0)], 1: [(0, 1), (1, 0)], 2: [(1, 1)]}
         """
-        taps, found = self.lines[phase], dict[int, list[tuple[int, int]]]()
+        taps, meetings = self.lines[phase], dict[int, list[tuple[int, int]]]()
         for line in range(lines):
             for tap in range(taps.number):
-                found.setdefault(line * taps.by_position + tap * taps.by_tap, []).append((line, tap))
-        return dict(sorted(found.items(), reverse=taps.by_tap < 0))
+                meetings.setdefault(line * taps.by_position + tap * taps.by_tap, []).append((line, tap))
+        return dict(sorted(meetings.items(), reverse=taps.by_tap < 0))
 
     @property
     def apart(self) -> int:

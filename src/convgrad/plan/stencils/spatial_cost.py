@@ -39,7 +39,7 @@ def alone(problem: Problem, view: ForwardNest, machine: Machine, spec: SpatialSt
     return Costs(spec, operands, outer * pieces * cycles * machine.cycle_ns, traffic, 0.0, 0.0)
 
 
-def timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
+def timed(costs: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
     """Yield the predicted time and the cut of a spatial stencil: parts of the groups."""
     cut = Division((view.groups,), (claimed(view.groups, threads),), threads, {})
-    yield on_threads_ns(machine, one.alone_ns, share(cut), cut, shared.POSITIONS_IMBALANCE), cut
+    yield on_threads_ns(machine, costs.alone_ns, share(cut), cut, shared.POSITIONS_IMBALANCE), cut

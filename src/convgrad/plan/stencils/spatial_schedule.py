@@ -26,7 +26,7 @@ NUMBERS = Record(
 )  # fmt: skip
 ALONG = Record(  # an axis
     "kernel", "tap", "first", "count",  # number of taps, bytes from a tap to the next, rows of PART
-    "inputs", "given",  # number of input positions, bytes from one to the next
+    "inputs", "data",  # number of input positions, bytes from one to the next
 )  # fmt: skip
 TASK = Record("group", "groups")
 PART = Record(
@@ -55,7 +55,7 @@ def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> 
             first=first,
             count=len(parts),
             inputs=axis.inputs,
-            given=axis.data,
+            data=axis.data,
         )
         tap_bytes = prod(inner.kernel for inner in view.axes[at + 1 :]) * plan.spec.tap_bytes
         rows.extend(_part(axis, part, tap_bytes) for part in parts)

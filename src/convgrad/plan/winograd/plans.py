@@ -16,7 +16,7 @@ from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.spec.winograd.algorithms import (
-    MET,
+    DATA,
     Algorithm,
     algorithm_of,
     aligned,
@@ -174,7 +174,7 @@ def plan_positions(problem: Problem, machine: Machine, threads: int) -> Position
     return PositionsPlan(
         strategy="Winograd",
         spec=None,
-        operands=(MET[problem.solves_for], "weights"),
+        operands=(DATA[problem.solves_for], "weights"),
         threads=threads,
         rounding_depth=height_of(problem),
         time_ms=problem.geometry.groups * (points_ms + blocks_ms),
@@ -270,7 +270,7 @@ def plan_weights(problem: Problem, machine: Machine, threads: int) -> WeightsPla
     conv, turns = slices.conv, algorithm.turns(slices.conv)
     time, src_channels, dst_channels = min(_timed(slices, algorithm, turns, machine, threads))
     parts = (-(-slices.channels // src_channels), -(-conv.dst_channels // dst_channels))
-    tiles, several = turns.each * turns.length, turns.units > 1
+    tiles, several = turns.segments_per_block * turns.length, turns.units > 1
     src, dst = (algorithm.points * of_point(tiles, channels) for channels in (src_channels, dst_channels))
     block, stored_chains = (src_channels, dst_channels), 1
     if _by_blocks(algorithm, turns, machine, src_channels, dst_channels):
@@ -313,7 +313,7 @@ def _timed(
 
     If tasks are small, several tasks transform the same channels. Large tasks exceed the second cache.
     """
-    tiles, conv, taps = turns.each * turns.length, slices.conv, slices.axes[0].kernel
+    tiles, conv, taps = turns.segments_per_block * turns.length, slices.conv, slices.axes[0].kernel
     for src_channels, dst_channels in product(
         _equal(slices.channels, constants.SRC_CHANNELS), _equal(conv.dst_channels, machine.isa.lanes)
     ):
@@ -330,16 +330,16 @@ def _timed(
 
 def _by_blocks(algorithm: Algorithm, turns: Turns, machine: Machine, src_channels: int, dst_channels: int) -> bool:
     """Return whether a task transforms the tiles of all of its chains, and then has the sums of blocks of channels."""
-    points = turns.blocks * turns.each * turns.length * (pitch(src_channels) + pitch(dst_channels))
+    points = turns.blocks * turns.segments_per_block * turns.length * (pitch(src_channels) + pitch(dst_channels))
     room = constants.UNIT_SHARE * machine.l2_bytes
     return turns.units == 1 and max(src_channels, dst_channels) > constants.BLOCK and algorithm.points * points <= room
 
 
-def _equal(channels: int, each: int) -> list[int]:
-    """Return the possible numbers of channels of a part: multiples of ``each``, and all channels.
+def _equal(channels: int, unit: int) -> list[int]:
+    """Return the possible numbers of channels of a part: multiples of ``unit``, and all channels.
 
     >>> _equal(96, 16)
     [16, 32, 48, 96]
     """
-    count = -(-channels // each)
-    return sorted({-(-count // parts) * each if parts > 1 else channels for parts in range(1, count + 1)})
+    count = -(-channels // unit)
+    return sorted({-(-count // parts) * unit if parts > 1 else channels for parts in range(1, count + 1)})

@@ -25,7 +25,9 @@ from convgrad.spec.winograd.tile_order import BLOCK
 
 Ints = Sequence[int]
 Numbers = dict[str, int]
-Made = tuple[Numbers, Numbers, list[tuple[str, int, float]]]  # numbers, sizes in scratch, (body, tasks, ms) of stages
+StageTables = tuple[
+    Numbers, Numbers, list[tuple[str, int, float]]
+]  # numbers, sizes in scratch, (body, tasks, ms) of stages
 Staged = tuple[WinogradSpec, Schedule, float]  # a stage: the specification of its kernel, its arguments, its time in ms
 
 # The arguments that differ between calls. If there is no bias, its address is 0.
@@ -42,7 +44,7 @@ TILES = Record(  # tiles of an operand, or of the output, which has one tap of z
     "of_tap", "point", "tile",  # byte strides of the transformed values, or of the sums
 ) + GRID.within("grid") + AXES.within("size") + AXES.within("pad") + AXES.within("step")  # fmt: skip
 FILTER = Record(  # the transform of filters
-    "count", "each", "taps",  # vectors of input channels: of all taps of z, of each tap; number of these taps
+    "count", "vectors", "taps",  # vectors of input channels: of all taps of z, of each tap; number of these taps
     "channels", "results",  # input channels of each tap of z, output channels
     "result", "k",  # byte strides of the weights, as "tap"
     "point", "panel",  # byte strides of the transformed values
@@ -55,7 +57,7 @@ WEIGHTS = Record(  # the output transform to weights
 ) + AXES.within("tap")  # fmt: skip
 POSITIONS_ARGUMENTS = CALL + Record(
     "task_count", "all_rows", "k", "levels",  # rows of tiles, input channels, levels of the reduction tree
-    "each", "all",  # rows of tiles, or output channels: of a cache block, of all cache blocks
+    "part", "all",  # rows of tiles, or output channels: of a cache block, of all cache blocks
     "bias.step", "points_at", "sums_at", "room_at", "bias_at", "staging_at",  # byte stride, offsets in scratch
 ) + TILES.within("a") + FILTER.within("b") + GEMM.within("gemm") + TILES.within("out")  # fmt: skip
 WEIGHTS_ARGUMENTS = CALL + Record(
@@ -63,8 +65,8 @@ WEIGHTS_ARGUMENTS = CALL + Record(
     "length", "block.m", "block.n",  # tiles of a segment; src and dst channels whose sums a task has at a time
     "unit", "units", "levels",  # bytes of the sums of a unit, number of units, levels of their reduction tree
     "a_bytes", "b_bytes", "a_at", "b_at", "sums_at", "staging_at",  # bytes of a chain's points, offsets in scratch
-    "m.each", "m.all", "n.each", "n.all",  # src and dst channels: of a task, of all tasks
-    "chains.each", "chains.all", "segments.each", "segments.all",  # chains: of a unit, all; segments: of a chain, all
+    "m.part", "m.all", "n.part", "n.all",  # src and dst channels: of a task, of all tasks
+    "chains.part", "chains.all", "segments.part", "segments.all",  # chains: of a unit, all; segments: of a chain, all
 ) + TILES.within("a") + TILES.within("b") + GEMM.within("gemm") + WEIGHTS.within("out")  # fmt: skip
 
 
@@ -85,7 +87,7 @@ def schedules(spec: WinogradSpec, strides: Mapping[str, Ints], plan: PositionsPl
     )
 
 
-def _positions(spec: WinogradSpec, strides: Mapping[str, Ints], plan: PositionsPlan) -> Made:
+def _positions(spec: WinogradSpec, strides: Mapping[str, Ints], plan: PositionsPlan) -> StageTables:
     """Return the numbers, the sizes in scratch and the two stages of forward or backward data.
 
     The first stage transforms one operand. The second transforms the other operand by cache blocks, multiplies, and
@@ -102,10 +104,10 @@ def _positions(spec: WinogradSpec, strides: Mapping[str, Ints], plan: PositionsP
         "sums_at": plan.sums_bytes,
         "room_at": levels * level_bytes(isa),
         "bias_at": plan.results * F32_BYTES,
-        "staging_at": max(each.pop("staging") for each in (a, b, out)),
+        "staging_at": max(numbers.pop("staging") for numbers in (a, b, out)),
     }
     numbers = {
-        "each": plan.block_size,
+        "part": plan.block_size,
         "all": plan.extent,
         "all_rows": plan.all_rows,
         "k": depth,
@@ -121,7 +123,7 @@ def _positions(spec: WinogradSpec, strides: Mapping[str, Ints], plan: PositionsP
     return numbers, scratch, [(*first, plan.points_ms), (second, plan.tasks, plan.blocks_ms)]
 
 
-def _weights(spec: WinogradSpec, strides: Mapping[str, Ints], plan: WeightsPlan) -> Made:
+def _weights(spec: WinogradSpec, strides: Mapping[str, Ints], plan: WeightsPlan) -> StageTables:
     """Return the same of backward weights: the sums of each unit of tiles and, if there are several, their total."""
     slices, turns, several, (channel, row, *steps) = plan.slices, plan.turns, plan.turns.units > 1, strides["out"]
     a = _tiles(spec, plan, strides["src"], plan.src_channels, spec.a, True)
@@ -151,13 +153,13 @@ def _weights(spec: WinogradSpec, strides: Mapping[str, Ints], plan: WeightsPlan)
         "parts": plan.tasks // turns.units,
         "m.parts": plan.parts[0],
         "n.parts": plan.parts[1],
-        "m.each": plan.src_channels,
+        "m.part": plan.src_channels,
         "m.all": slices.channels,
-        "n.each": plan.dst_channels,
+        "n.part": plan.dst_channels,
         "n.all": slices.conv.dst_channels,
-        "chains.each": turns.blocks,
-        "chains.all": -(-turns.stretches // turns.each),
-        "segments.each": turns.each,
+        "chains.part": turns.blocks,
+        "chains.all": -(-turns.stretches // turns.segments_per_block),
+        "segments.part": turns.segments_per_block,
         "segments.all": turns.stretches,
         "length": turns.length,
         "block.m": plan.block[0],
@@ -216,10 +218,10 @@ def _filter(spec: WinogradSpec, plan: PositionsPlan, strides: Ints) -> Numbers:
     """Return the values of FILTER, and the bytes of the staging buffer."""
     isa, taps, channels = spec.isa, plan.slices.axes[0].kernel, plan.slices.channels
     result, k, *steps = strides if spec.solves_for == "dst" else (strides[1], strides[0], *strides[2:])
-    each, depth = -(-channels // isa.lanes), plan.slices.conv.src_channels
+    vectors, depth = -(-channels // isa.lanes), plan.slices.conv.src_channels
     return {
-        "count": taps * each,
-        "each": each,
+        "count": taps * vectors,
+        "vectors": vectors,
         "taps": taps,
         "channels": channels,
         "results": plan.results,

@@ -12,7 +12,7 @@ from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, S
 from convgrad.plan.winograd.plans import WinogradPlan
 from convgrad.spec.operators import SolvesFor
 from convgrad.spec.problem import Problem
-from convgrad.spec.winograd.algorithms import MET, Algorithm
+from convgrad.spec.winograd.algorithms import DATA, Algorithm
 from convgrad.spec.winograd.filtering import FILTERINGS, Filtering
 
 Ints = tuple[int, ...]
@@ -70,7 +70,7 @@ class WinogradSpec:
 def spec_of(problem: Problem, isa: Isa, strides: Mapping[str, Ints], plan: WinogradPlan) -> WinogradSpec:
     """Return the specification of the kernels for a problem and the strides of its arrays."""
     operands, output = problem.operand_format, problem.output_format
-    tensors, sizes = (MET[problem.solves_for], SECOND[problem.solves_for], "out"), (operands, operands, output)
+    tensors, sizes = (DATA[problem.solves_for], SECOND[problem.solves_for], "out"), (operands, operands, output)
     a, b, out = (
         _contiguous(strides[tensor], fmt.dtype.itemsize, names, plan.transforms.taps)
         for tensor, fmt, names in zip(tensors, sizes, CONTIGUOUS[problem.solves_for], strict=True)

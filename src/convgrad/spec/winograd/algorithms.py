@@ -24,10 +24,10 @@ from typing import NamedTuple
 
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.operators import SolvesFor, Tensor
-from convgrad.spec.winograd.filtering import FILTERINGS, ONE, Filtering
+from convgrad.spec.winograd.filtering import FILTERINGS, ONE_TAP, Filtering
 from convgrad.spec.winograd.tile_order import Turns, turns
 
-MET: Mapping[SolvesFor, Tensor] = {"dst": "src", "src": "dst", "weights": "src"}  # the tensor that tiles meet
+DATA: Mapping[SolvesFor, Tensor] = {"dst": "src", "src": "dst", "weights": "src"}  # the tensor that tiles meet
 TILES = (2, 4)  # the largest tiles of the axes of an algorithm
 MAX_AXES = 3
 REMEMBERED = 1024
@@ -41,7 +41,7 @@ CALL = 6e6  # the fixed cost of a group's stages, in multiply-adds
 class Stages(NamedTuple):
     """The largest number of roundings of a product in each stage. ``SumOrder.height`` counts those of the sum."""
 
-    met: int  # roundings of the transform of the positions that tiles meet, along both axes
+    data: int  # roundings of the transform of the positions that tiles meet, along both axes
     other: int  # roundings of the transform of tiles of dst, or of weights
     back: int  # roundings of the transform of sums back and of the division
 
@@ -54,10 +54,12 @@ class EqualTiles(NamedTuple):
     tiles: int
 
 
-def _segments(one: Filtering, positions: int) -> list[EqualTiles]:
+def _segments(filtering: Filtering, positions: int) -> list[EqualTiles]:
     """Return the segments of tiles that cover an axis of dst exactly."""
-    whole, last = positions // one.tile, one.remainder(positions)
-    return [EqualTiles(one, 0, whole)] * (whole > 0) + ([] if last is None else [EqualTiles(last, whole * one.tile, 1)])
+    whole, last = positions // filtering.tile, filtering.remainder(positions)
+    return [EqualTiles(filtering, 0, whole)] * (whole > 0) + (
+        [] if last is None else [EqualTiles(last, whole * filtering.tile, 1)]
+    )
 
 
 @dataclass(frozen=True)
@@ -102,13 +104,15 @@ class Algorithm:
     def kappa(self, slices: Conv, solves_for: SolvesFor) -> float:
         """Return the constant kappa of the error bound, for tiles of all sizes."""
         axes = self.segments(slices, solves_for)
-        return prod(max(one.filtering.way(solves_for).kappa for one in axis) for axis in axes)
+        return prod(max(tiles.filtering.way(solves_for).kappa for tiles in axis) for axis in axes)
 
     def segments(self, slices: Conv, solves_for: SolvesFor) -> tuple[list[EqualTiles], list[EqualTiles]]:
         """Return the segments of equal tiles along rows and along columns."""
         rows, columns = (
-            [EqualTiles(one, 0, -(-axis.dst // one.tile))] if solves_for == "weights" else _segments(one, axis.dst)
-            for one, axis in zip(self.axes, slices.axes, strict=True)
+            [EqualTiles(filtering, 0, -(-axis.dst // filtering.tile))]
+            if solves_for == "weights"
+            else _segments(filtering, axis.dst)
+            for filtering, axis in zip(self.axes, slices.axes, strict=True)
         )
         return rows, columns
 
@@ -117,10 +121,10 @@ class Algorithm:
 
         >>> four = algorithm_of(Conv(1, 1, 32, 32, (Axis(4, 4, 3),) * 2), "4x4")
         >>> four.stages("weights"), sum(four.stages("dst"))
-        (Stages(met=6, other=4, back=7), 17)
+        (Stages(data=6, other=4, back=7), 17)
         """
-        met, other, back = map(sum, zip(*(axis.roundings(solves_for) for axis in self.axes), strict=True))
-        return Stages(met, other, back + (not self.divides_exactly))
+        data, other, back = map(sum, zip(*(axis.roundings(solves_for) for axis in self.axes), strict=True))
+        return Stages(data, other, back + (not self.divides_exactly))
 
     def scale(self, solves_for: SolvesFor) -> int:
         """Return the number of granules in 1, times the divisor of results.
@@ -145,20 +149,22 @@ class Algorithm:
 
     def cost(self, conv: Conv, solves_for: SolvesFor) -> float:
         """Return the cost of a convolution with this algorithm by the cost model, in multiply-adds."""
-        made = in_slices(conv if solves_for == "weights" else as_forward(conv, solves_for))
-        along = (sum(one.tiles * one.filtering.points for one in axis) for axis in self.segments(made, solves_for))
-        values, channels = made.batch * prod(along), made.src_channels + made.dst_channels  # values at points
-        weights = made.src_channels * made.dst_channels // made.groups
+        slices = in_slices(conv if solves_for == "weights" else as_forward(conv, solves_for))
+        along = (
+            sum(tiles.tiles * tiles.filtering.points for tiles in axis) for axis in self.segments(slices, solves_for)
+        )
+        values, channels = slices.batch * prod(along), slices.src_channels + slices.dst_channels  # values at points
+        weights = slices.src_channels * slices.dst_channels // slices.groups
         value, weight = OF_WEIGHTS if solves_for == "weights" else OF_POSITIONS
-        each = values * (weights + value * channels) + self.points * weight * weights
-        return float(each + CALL * conv.groups)
+        adds = values * (weights + value * channels) + self.points * weight * weights
+        return float(adds + CALL * conv.groups)
 
 
 def algorithm_of(conv: Conv, name: str) -> Algorithm:
     """Return the algorithm of a convolution. Its name has the tile of each axis; 1 if the axis is not transformed."""
-    tiles = [int(each) for each in name.split("x")]
+    tiles = [int(tile) for tile in name.split("x")]
     rows, columns = (
-        ONE if axis is None else FILTERINGS[tiles[axis], conv.axes[axis].kernel] for axis in slots(conv)[1:]
+        ONE_TAP if axis is None else FILTERINGS[tiles[axis], conv.axes[axis].kernel] for axis in slots(conv)[1:]
     )
     return Algorithm((rows, columns))
 
@@ -176,18 +182,18 @@ def algorithms(conv: Conv) -> Mapping[str, Algorithm]:
     """
     if why_not(conv):
         return {}
-    found = {}
+    named = {}
     for largest in TILES:
         transformed, tiles = slots(conv)[1:], _tiles(conv, largest)
         name = "x".join(str(tile if axis in transformed else 1) for axis, tile in enumerate(tiles))
-        found[name] = algorithm_of(conv, name)
-    return found
+        named[name] = algorithm_of(conv, name)
+    return named
 
 
 def _tiles(conv: Conv, largest: int = max(TILES)) -> list[int]:
     """Return for each axis the largest tile up to ``largest``; 1 if it has one tap, 0 if its taps have no filtering."""
     sizes = ([tile for tile, taps in FILTERINGS if taps == axis.kernel and tile <= largest] for axis in conv.axes)
-    return [max(each, default=0) for each in sizes]
+    return [max(sizes_of_axis, default=0) for sizes_of_axis in sizes]
 
 
 def slots(conv: Conv) -> tuple[int | None, int | None, int]:

@@ -42,38 +42,38 @@ def result_bound(
     The bound holds for results that are computed by tiles. If a sum may not be finite, all results are direct sums
     with the direct sum's bound (``may_be_direct``).
     """
-    given = {
-        tensor: np.nan_to_num(each.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
-        for tensor, each in zip(problem.operands, operands, strict=True)
+    arrays = {
+        tensor: np.nan_to_num(operand.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+        for tensor, operand in zip(problem.operands, operands, strict=True)
     }
-    return by_groups(problem, given, partial(_of_slices, accumulator=accumulator, bound=bound))
+    return by_groups(problem, arrays, partial(_of_slices, accumulator=accumulator, bound=bound))
 
 
-def _of_slices(problem: Problem, given: Mapping[Tensor, F64Array], accumulator: Format, bound: str) -> F64Array:
-    sizes = {tensor: np.abs(each) for tensor, each in given.items()}
+def _of_slices(problem: Problem, arrays: Mapping[Tensor, F64Array], accumulator: Format, bound: str) -> F64Array:
+    sizes = {tensor: np.abs(array) for tensor, array in arrays.items()}
     of_operands = _of_weights if problem.solves_for == "weights" else _of_positions
     g = gamma(height_of(problem), accumulator.unit)
     lost = accumulator.tiny * UNDERFLOW * (sum(of_operands(problem, sizes)) + order_of(problem).terms)
-    last = sizes["bias"][:, None, None] if "bias" in given else np.zeros(())
+    last = sizes["bias"][:, None, None] if "bias" in arrays else np.zeros(())
     with np.errstate(invalid="ignore"):  # gamma may be infinite, and inf * 0 is NaN
         if bound == KAPPA:
-            first, second = of_operands(problem, {tensor: each * each for tensor, each in given.items()})
+            first, second = of_operands(problem, {tensor: array * array for tensor, array in arrays.items()})
             relative = g * kappa(problem) * np.sqrt(first * second)
         else:
-            relative = (by_paths if bound == PATHS else by_norms)(problem, given, accumulator.unit)
+            relative = (by_paths if bound == PATHS else by_norms)(problem, arrays, accumulator.unit)
         total = (relative + g * last + lost * (1 + g)) * (1 + 2.0**-40 + order_of(problem).terms * 2.0**-46)
     total = np.where(np.isnan(total), np.inf, total)
-    if bound == PATHS and all(np.array_equal(each, np.rint(each)) for each in given.values()):
-        granules = (ways(problem, given) + last) * slices_of(problem)[1].scale(problem.solves_for)
+    if bound == PATHS and all(np.array_equal(array, np.rint(array)) for array in arrays.values()):
+        granules = (ways(problem, arrays) + last) * slices_of(problem)[1].scale(problem.solves_for)
         total = np.where(granules <= 2.0**accumulator.significand_bits, 0.0, total)
     return np.broadcast_to(total, canonical_shape(problem.geometry, problem.output)).copy()
 
 
 def may_be_direct(problem: Problem, operands: Sequence[Array], accumulator: Format = F32) -> bool:
     """Return whether an intermediate value may not be finite. Then all results are direct sums."""
-    first, second, *_ = (float(np.abs(each.astype(np.float64)).max(initial=0)) for each in operands)
+    first, second, *_ = (float(np.abs(operand.astype(np.float64)).max(initial=0)) for operand in operands)
     maximum = GROWTH * max(first, second, first * second * order_of(problem).terms)
-    return not (maximum < accumulator.largest and all(np.isfinite(each).all() for each in operands))
+    return not (maximum < accumulator.largest and all(np.isfinite(operand).all() for operand in operands))
 
 
 def direct_height(problem: Problem) -> int:
@@ -81,20 +81,20 @@ def direct_height(problem: Problem) -> int:
     return height_of(replace(problem, algorithm=""))
 
 
-def _of_weights(problem: Problem, given: Mapping[Tensor, F64Array]) -> tuple[F64Array, F64Array]:
+def _of_weights(problem: Problem, arrays: Mapping[Tensor, F64Array]) -> tuple[F64Array, F64Array]:
     """Return the sum of each channel of dst and the sum of each channel of src, with axes that broadcast to weights."""
-    dst, src = (given[tensor].sum((0, 2, 3))[:, None, None] for tensor in ("dst", "src"))
+    dst, src = (arrays[tensor].sum((0, 2, 3))[:, None, None] for tensor in ("dst", "src"))
     return dst[:, None], src
 
 
-def _of_positions(problem: Problem, given: Mapping[Tensor, F64Array]) -> tuple[F64Array, F64Array]:
+def _of_positions(problem: Problem, arrays: Mapping[Tensor, F64Array]) -> tuple[F64Array, F64Array]:
     """Return, per position, the sum of the values that its tile meets, and, per channel, the sum of its weights."""
     conv, algorithm = slices_of(problem)
-    weights = given["weights"].sum((1, 2, 3))[:, None, None]
-    met, pads = given["src"].sum(1, keepdims=True), [axis.pad_begin for axis in conv.axes]
-    tiles = tiles_of(met, algorithm.covering(conv), pads, algorithm.tile, algorithm.sides)
-    each = np.sum([value for row in tiles for value in row], axis=0)
+    weights = arrays["weights"].sum((1, 2, 3))[:, None, None]
+    data, pads = arrays["src"].sum(1, keepdims=True), [axis.pad_begin for axis in conv.axes]
+    tiles = tiles_of(data, algorithm.covering(conv), pads, algorithm.tile, algorithm.sides)
+    sums = np.sum([value for row in tiles for value in row], axis=0)
     for axis, tile in enumerate(algorithm.tile, 2):
-        each = each.repeat(tile, axis)
+        sums = sums.repeat(tile, axis)
     rows, columns = (axis.dst for axis in conv.axes)
-    return each[:, :, :rows, :columns], weights
+    return sums[:, :, :rows, :columns], weights

@@ -44,7 +44,9 @@ def with_algorithm(problem: Problem, max_error: float) -> Problem:
 def _costs(problem: Problem, conv: Conv) -> dict[str, float]:
     """Return the cost of each algorithm of a convolution in multiply-adds, by name; "" is the direct sum."""
     direct = conv.multiply_adds * (PAIRED if problem.operand_format is BF16 else 1.0)
-    return {"": direct} | {name: one.cost(conv, problem.solves_for) for name, one in algorithms(conv).items()}
+    return {"": direct} | {
+        name: algorithm.cost(conv, problem.solves_for) for name, algorithm in algorithms(conv).items()
+    }
 
 
 @in_default_environment
@@ -85,8 +87,8 @@ def kappa(problem: Problem) -> float:
         return 1.0
     assert isinstance(problem.geometry, Conv)
     conv, solves_for = problem.geometry, problem.solves_for
-    made = conv if solves_for == "weights" else as_forward(conv, solves_for)
-    return algorithm_of(conv, problem.algorithm).kappa(in_slices(made), solves_for)
+    forward = conv if solves_for == "weights" else as_forward(conv, solves_for)
+    return algorithm_of(conv, problem.algorithm).kappa(in_slices(forward), solves_for)
 
 
 def why_not_of(problem: Problem) -> str:

@@ -44,15 +44,15 @@ class InF32:
         return x * np.float32(factor)
 
 
-def by_tiles(problem: Problem, given: Mapping[Tensor, F32Array]) -> F32Array | None:
+def by_tiles(problem: Problem, arrays: Mapping[Tensor, F32Array]) -> F32Array | None:
     """Return the sums of a problem that has an algorithm, with the specified bits; None if a sum is not finite."""
-    made = by_groups(problem, given, _of_slices)
-    return made if np.isfinite(made).all() else None
+    sums = by_groups(problem, arrays, _of_slices)
+    return sums if np.isfinite(sums).all() else None
 
 
 def by_groups(
     problem: Problem,
-    given: Mapping[Tensor, NDArray[AnyFloat]],
+    operands: Mapping[Tensor, NDArray[AnyFloat]],
     compute: Callable[[Problem, Mapping[Tensor, NDArray[AnyFloat]]], NDArray[AnyFloat]],
 ) -> NDArray[AnyFloat]:
     """Return the results of all groups of channels.
@@ -62,18 +62,20 @@ def by_groups(
     """
     conv, results = problem.geometry, 0 if problem.solves_for == "weights" else 1
     assert isinstance(conv, Conv)
-    one, axes = replace(problem, geometry=of_group(conv)), {"weights": 0, "bias": 0}
-    slices = problem_in_slices(one)
-    parts = {name: np.split(values, conv.groups, axes.get(name, 1)) for name, values in given.items()}
+    of_one_group, axes = replace(problem, geometry=of_group(conv)), {"weights": 0, "bias": 0}
+    slices = problem_in_slices(of_one_group)
+    parts = {name: np.split(values, conv.groups, axes.get(name, 1)) for name, values in operands.items()}
 
     def of_group_number(group: int) -> NDArray[AnyFloat]:
-        arrays = arrays_in_slices(one, {name: each[group] for name, each in parts.items()})
+        arrays = arrays_in_slices(
+            of_one_group, {name: arrays_of_groups[group] for name, arrays_of_groups in parts.items()}
+        )
         if problem.solves_for == "weights":
-            return from_slices(one, compute(slices, arrays))
-        made = np.empty(canonical_shape(slices.geometry, "dst"), arrays["src"].dtype)
+            return from_slices(of_one_group, compute(slices, arrays))
+        dst = np.empty(canonical_shape(slices.geometry, "dst"), arrays["src"].dtype)
         for (rows, columns), there, name in regions(*slices_of(slices)):
-            made[:, :, rows, columns] = compute(replace(slices, geometry=there, algorithm=name), arrays)
-        return from_slices(one, made)
+            dst[:, :, rows, columns] = compute(replace(slices, geometry=there, algorithm=name), arrays)
+        return from_slices(of_one_group, dst)
 
     return np.concatenate([of_group_number(group) for group in range(conv.groups)], results)
 
@@ -84,29 +86,29 @@ def slices_of(problem: Problem) -> tuple[Conv, Algorithm]:
     return problem.geometry, algorithm_of(problem.geometry, problem.algorithm)
 
 
-def _of_slices(problem: Problem, given: Mapping[Tensor, F32Array]) -> F32Array:
+def _of_slices(problem: Problem, arrays: Mapping[Tensor, F32Array]) -> F32Array:
     algorithm, order = slices_of(problem)[1], order_of(problem)
-    met_by, other_by, back_by = transforms(problem)
-    met, other = tiled(problem, given)
+    data_by, other_by, back_by = transforms(problem)
+    data, other = tiled(problem, arrays)
     sums = []
-    for here, there in zip(points(met, met_by, InF32()), points(other, other_by, InF32()), strict=True):
+    for here, there in zip(points(data, data_by, InF32()), points(other, other_by, InF32()), strict=True):
         if problem.solves_for == "weights":
-            first, second = (filled(by_channel(each), order.terms) for each in (here, there))
+            first, second = (filled(by_channel(values), order.terms) for values in (here, there))
             first, second = np.broadcast_arrays(first[None], second[:, None])
         else:
             first, second = np.broadcast_arrays(np.moveaxis(here, 1, -1)[:, None], there[:, None, None])
         sums.append(sum_in_order(first, second, order))
-    rows = [[divided(each, algorithm) for each in row] for row in back(sums, algorithm.sides, back_by, InF32())]
+    rows = [[divided(value, algorithm) for value in row] for row in back(sums, algorithm.sides, back_by, InF32())]
     return placed(problem, rows)
 
 
 def transforms(problem: Problem) -> tuple[Transforms, Transforms, Transforms]:
-    """Return the transforms (met, other, back) of a problem of slices, each for rows and for columns."""
+    """Return the transforms (data, other, back) of a problem of slices, each for rows and for columns."""
     rows, columns = (axis.way(problem.solves_for) for axis in slices_of(problem)[1].axes)
-    return (rows.met, columns.met), (rows.other, columns.other), (rows.back, columns.back)
+    return (rows.data, columns.data), (rows.other, columns.other), (rows.back, columns.back)
 
 
-def tiled(problem: Problem, given: Mapping[Tensor, NDArray[AnyFloat]]) -> tuple[Values[AnyFloat], Values[AnyFloat]]:
+def tiled(problem: Problem, arrays: Mapping[Tensor, NDArray[AnyFloat]]) -> tuple[Values[AnyFloat], Values[AnyFloat]]:
     """Return the two factors of all products before their transforms, as arrays [row][column] of a tile or of the taps.
 
     The first factor is the data that tiles meet. The second factor is the tiles of dst, or the weights. Arrays of data
@@ -118,11 +120,11 @@ def tiled(problem: Problem, given: Mapping[Tensor, NDArray[AnyFloat]]) -> tuple[
     if problem.solves_for == "weights":
         turns = algorithm.turns(conv)
         grid = (turns.rows, turns.parts * turns.length)
-        met = tiles_of(given["src"], grid, pads, algorithm.tile, algorithm.sides)
-        return met, tiles_of(given["dst"], grid, (0, 0), algorithm.tile, algorithm.tile)
-    met = tiles_of(given["src"], algorithm.covering(conv), pads, algorithm.tile, algorithm.sides)
+        data = tiles_of(arrays["src"], grid, pads, algorithm.tile, algorithm.sides)
+        return data, tiles_of(arrays["dst"], grid, (0, 0), algorithm.tile, algorithm.tile)
+    data = tiles_of(arrays["src"], algorithm.covering(conv), pads, algorithm.tile, algorithm.sides)
     rows, columns = algorithm.taps
-    return met, [[given["weights"][..., i, j] for j in range(columns)] for i in range(rows)]
+    return data, [[arrays["weights"][..., i, j] for j in range(columns)] for i in range(rows)]
 
 
 def by_channel(values: NDArray[AnyFloat]) -> NDArray[AnyFloat]:
@@ -141,12 +143,12 @@ def placed(problem: Problem, rows: Sequence[Sequence[NDArray[AnyFloat]]]) -> NDA
         return np.array(rows).transpose(2, 3, 0, 1)
     conv, algorithm = slices_of(problem)
     (high, wide), (count, results, down, across) = algorithm.tile, rows[0][0].shape
-    made = np.empty((count, results, down * high, across * wide), rows[0][0].dtype)
+    result = np.empty((count, results, down * high, across * wide), rows[0][0].dtype)
     for i, row in enumerate(rows):
         for j, values in enumerate(row):
-            made[:, :, i::high, j::wide] = values
+            result[:, :, i::high, j::wide] = values
     height, width = (axis.dst for axis in conv.axes)
-    return made[:, :, :height, :width]
+    return result[:, :, :height, :width]
 
 
 def tiles_of(

@@ -52,7 +52,7 @@ class Transform(Protocol):
         ...
 
 
-def _met_two(a: Arithmetic[Number], d: Sequence[Number]) -> list[Number]:
+def _data_two(a: Arithmetic[Number], d: Sequence[Number]) -> list[Number]:
     return [a.sub(d[2], d[0]), a.add(d[2], d[1]), a.sub(d[2], d[1]), a.sub(d[3], d[1])]
 
 
@@ -74,7 +74,7 @@ def _to_two(a: Arithmetic[Number], s: Sequence[Number]) -> list[Number]:
     return [a.fma(-2.0, s[0], a.add(s[1], s[2])), a.fma(2.0, s[3], a.sub(s[1], s[2]))]
 
 
-def _met_six(a: Arithmetic[Number], d: Sequence[Number]) -> list[Number]:
+def _data_six(a: Arithmetic[Number], d: Sequence[Number]) -> list[Number]:
     even, odd = a.sub(d[4], d[2]), a.sub(d[3], d[1])
     return [
         a.fma(-1.5, odd, a.add(a.sub(d[0], d[2]), even)),
@@ -120,14 +120,14 @@ def _from_six(outputs: int) -> Transform:
 
     def transform(a: Arithmetic[Number], s: Sequence[Number]) -> list[Number]:
         even, odd = a.add(s[1], s[2]), a.sub(s[1], s[2])
-        made: list[Number] = []
+        results: list[Number] = []
         for power in range(outputs):
             total = _pair(a, 2.0**power, s[3], -(2.0 ** (outputs - 2)) * (-0.5) ** power, s[4])
             total = a.fma(-5.0, even if power % 2 else odd, total)
             if power in (0, outputs - 1):
                 total = a.fma(15.0, s[5 if power else 0], total)
-            made.append(total)
-        return made
+            results.append(total)
+        return results
 
     return transform
 
@@ -143,7 +143,7 @@ def _pair(a: Arithmetic[Number], first: float, x: Number, second: float, y: Numb
     return a.fma(first, x, y if second == 1 else a.scale(second, y))
 
 
-def _met_three(a: Arithmetic[Number], d: Sequence[Number]) -> list[Number]:
+def _data_three(a: Arithmetic[Number], d: Sequence[Number]) -> list[Number]:
     return [a.sub(d[0], d[1]), d[1], a.sub(d[2], d[1])]
 
 
@@ -217,7 +217,7 @@ class _Granules:
 class Way:
     """The transforms of one axis for a weight gradient or for the other passes, and the constant of the error bound."""
 
-    met: Transform  # from the positions that a tile meets to points
+    data: Transform  # from the positions that a tile meets to points
     other: Transform  # from a tile of dst, or from the weights, to points
     back: Transform  # from the sums of all points to weights or to a tile
     kappa: float  # the smallest possible constant of one axis, rounded up; docs/numerics.md derives it
@@ -255,12 +255,12 @@ class Filtering:
         return FILTERINGS[left, self.taps] if (left := positions % self.tile) else None
 
     def lines(self, solves_for: SolvesFor) -> tuple[tuple[Transform, int], ...]:
-        """Return the transforms (met, other, back), each with the number of its inputs."""
+        """Return the transforms (data, other, back), each with the number of its inputs."""
         way, others = self.way(solves_for), self.tile if solves_for == "weights" else self.taps
-        return (way.met, self.points), (way.other, others), (way.back, self.points)
+        return (way.data, self.points), (way.other, others), (way.back, self.points)
 
     def roundings(self, solves_for: SolvesFor) -> tuple[int, ...]:
-        """Return the largest number of roundings of a value in each of the transforms (met, other, back)."""
+        """Return the largest number of roundings of a value in each of the transforms (data, other, back)."""
         return tuple(max(line(_Roundings(), [0] * count)) for line, count in self.lines(solves_for))
 
     def granule(self, solves_for: SolvesFor) -> int:
@@ -278,26 +278,26 @@ def _six(tile: int, taps: int, tile_at: Transform, taps_at: Transform, kappas: t
         tile,
         taps,
         15,
-        Way(_met_six, tile_at, _from_six(taps), kappas[0]),
-        Way(_met_six, taps_at, _from_six(tile), kappas[1]),
+        Way(_data_six, tile_at, _from_six(taps), kappas[0]),
+        Way(_data_six, taps_at, _from_six(tile), kappas[1]),
     )
 
 
-ONE = Filtering(1, 1, 1, Way(_same, _same, _same, 1.0), Way(_same, _same, _same, 1.0))  # of an axis with one tap
+ONE_TAP = Filtering(1, 1, 1, Way(_same, _same, _same, 1.0), Way(_same, _same, _same, 1.0))  # of an axis with one tap
 FILTERINGS: Mapping[tuple[int, int], Filtering] = {
-    (each.tile, each.taps): each
-    for each in (
-        ONE,
+    (filtering.tile, filtering.taps): filtering
+    for filtering in (
+        ONE_TAP,
         Filtering(
             2,
             3,
             2,
-            Way(_met_two, _pair_at_four, _to_three, 3.4143),
-            Way(_met_two, _three_at_four, _to_two, 3.0593),
+            Way(_data_two, _pair_at_four, _to_three, 3.4143),
+            Way(_data_two, _three_at_four, _to_two, 3.0593),
         ),
         _six(4, 3, _four_at_six, _three_at_six, (10.0431, 9.3179)),
         _six(2, 5, _pair_at_six, _five_at_six, (12.9732, 10.3201)),
-        Filtering(1, 3, 1, None, Way(_met_three, _without(_three_at_four, 2), _to_one_of_three, 3.1463)),
+        Filtering(1, 3, 1, None, Way(_data_three, _without(_three_at_four, 2), _to_one_of_three, 3.1463)),
         Filtering(3, 3, 6, None, Way(_met_five, _without(_three_at_six, 4), _to_three_of_five, 9.3711)),
         Filtering(1, 5, 6, None, Way(_met_five, _without(_five_at_six, 4), _to_one_of_five, 10.024)),
     )

@@ -58,42 +58,42 @@ class InMagnitudes:
         return abs(factor) * x
 
 
-def ways(problem: Problem, given: Mapping[Tensor, F64Array]) -> F64Array:
+def ways(problem: Problem, arrays: Mapping[Tensor, F64Array]) -> F64Array:
     """Return W of each result: sum over points p of |A_ip| sum over terms of (|B||d|)_p (|G||g|)_p.
 
     B and G transform the operands d and g, and A transforms sums back.
     """
-    (met_by, other_by, _), (met, other) = transforms(problem), tiled(problem, given)
-    pairs = zip(_sized(met, met_by), _sized(other, other_by), strict=True)
+    (data_by, other_by, _), (data, other) = transforms(problem), tiled(problem, arrays)
+    pairs = zip(_sized(data, data_by), _sized(other, other_by), strict=True)
     return _returned(problem, [_summed(problem, *pair) for pair in pairs])
 
 
-def by_paths(problem: Problem, given: Mapping[Tensor, F64Array], unit: float) -> F64Array:
+def by_paths(problem: Problem, arrays: Mapping[Tensor, F64Array], unit: float) -> F64Array:
     """Return sum over points p of |A_ip| sum over terms of gamma_a |U||V| + (1 + gamma_a) Q.
 
     Q is gamma_b D|V| + gamma_g |U|E + gamma_b gamma_g D E. U = B d and V = G g are the values of point p. D = |B||d|
     and E = |G||g| bound their absolute values. gamma_b counts the roundings to U, gamma_g those to V, and gamma_a those
     from their product to the result. The sum is at most gamma_H W, because |U| <= D and |V| <= E.
     """
-    of_met, of_other, after = _gammas(problem, unit)
+    of_data, of_other, after = _gammas(problem, unit)
     sizes = []
-    for u, d, v, e in _transformed(problem, given):
+    for u, d, v, e in _transformed(problem, arrays):
         off_other = (1 + after) * of_other * e
-        off_met = (1 + after) * of_met * d
-        sizes.append(_summed(problem, u, after * v + off_other) + _summed(problem, off_met, v + of_other * e))
+        off_data = (1 + after) * of_data * d
+        sizes.append(_summed(problem, u, after * v + off_other) + _summed(problem, off_data, v + of_other * e))
     return _returned(problem, sizes)
 
 
-def by_norms(problem: Problem, given: Mapping[Tensor, F64Array], unit: float) -> F64Array:
+def by_norms(problem: Problem, arrays: Mapping[Tensor, F64Array], unit: float) -> F64Array:
     """Return an upper bound of ``by_paths``, by the Cauchy-Schwarz inequality over the terms of each point.
 
     It replaces each sum of products of two arrays by the product of the arrays' norms, which is faster to compute.
     """
-    of_met, of_other, after = _gammas(problem, unit)
+    of_data, of_other, after = _gammas(problem, unit)
     sizes = []
-    for point in _transformed(problem, given):
+    for point in _transformed(problem, arrays):
         u, d, v, e = _norms(problem, *point)
-        off = of_met * d * v + of_other * (u + of_met * d) * e
+        off = of_data * d * v + of_other * (u + of_data * d) * e
         sizes.append(after * u * v + (1 + after) * off)
     return _returned(problem, sizes)
 
@@ -102,18 +102,18 @@ def _gammas(problem: Problem, unit: float) -> tuple[float, float, float]:
     """Return gamma_b, gamma_g and gamma_a, which ``by_paths`` defines."""
     stages = slices_of(problem)[1].stages(problem.solves_for)
     after = order_of(problem).height + stages.back + last_additions(problem)
-    of_met, of_other, of_sums = (gamma(height, unit) for height in (stages.met, stages.other, after))
-    return of_met, of_other, of_sums
+    of_data, of_other, of_sums = (gamma(height, unit) for height in (stages.data, stages.other, after))
+    return of_data, of_other, of_sums
 
 
 def _transformed(
-    problem: Problem, given: Mapping[Tensor, F64Array]
+    problem: Problem, arrays: Mapping[Tensor, F64Array]
 ) -> Iterator[tuple[F64Array, F64Array, F64Array, F64Array]]:
     """Yield |U|, |B||d|, |V| and |G||g| of each point. |U| and |V| are increased by their float64 rounding errors."""
-    (met_by, other_by, _), (met, other) = transforms(problem), tiled(problem, given)
+    (data_by, other_by, _), (data, other) = transforms(problem), tiled(problem, arrays)
     for u, d, v, e in zip(
-        points(met, met_by, InF64()),
-        _sized(met, met_by),
+        points(data, data_by, InF64()),
+        _sized(data, data_by),
         points(other, other_by, InF64()),
         _sized(other, other_by),
         strict=True,
@@ -122,7 +122,7 @@ def _transformed(
 
 
 def _sized(values: list[list[F64Array]], transform: Transforms) -> list[F64Array]:
-    return points([[np.abs(each) for each in row] for row in values], transform, InMagnitudes())
+    return points([[np.abs(value) for value in row] for row in values], transform, InMagnitudes())
 
 
 def _summed(problem: Problem, here: F64Array, there: F64Array) -> F64Array:
@@ -139,9 +139,9 @@ def _summed(problem: Problem, here: F64Array, there: F64Array) -> F64Array:
 def _norms(problem: Problem, *point: F64Array) -> tuple[F64Array, ...]:
     """Return the norms of one point's u, d, v and e over all terms, as arrays that broadcast to the results."""
     if problem.solves_for == "weights":
-        u, d, v, e = (np.linalg.norm(by_channel(each), axis=1) for each in point)
+        u, d, v, e = (np.linalg.norm(by_channel(array), axis=1) for array in point)
         return u, d, v[:, None], e[:, None]
-    u, d, v, e = (np.linalg.norm(each, axis=1) for each in point)
+    u, d, v, e = (np.linalg.norm(array, axis=1) for array in point)
     return u[:, None], d[:, None], v[:, None, None], e[:, None, None]
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.problem import Problem
-from convgrad.spec.winograd.algorithms import MET, aligned, as_forward, in_slices, slots
+from convgrad.spec.winograd.algorithms import DATA, aligned, as_forward, in_slices, slots
 
 AnyFloat = TypeVar("AnyFloat", np.float32, np.float64)
 
@@ -38,30 +38,30 @@ def problem_in_slices(problem: Problem) -> Problem:
     )
 
 
-def arrays_in_slices(problem: Problem, given: Mapping[Tensor, NDArray[AnyFloat]]) -> dict[Tensor, NDArray[AnyFloat]]:
+def arrays_in_slices(problem: Problem, arrays: Mapping[Tensor, NDArray[AnyFloat]]) -> dict[Tensor, NDArray[AnyFloat]]:
     """Return the operands of the slices, from those of the problem."""
     conv = _conv(problem)
-    met = _gathered(_aligned(conv, given[MET[problem.solves_for]]), aligned(conv)[0])
-    found: dict[Tensor, NDArray[AnyFloat]] = {"src": met}
+    data = _gathered(_aligned(conv, arrays[DATA[problem.solves_for]]), aligned(conv)[0])
+    operands: dict[Tensor, NDArray[AnyFloat]] = {"src": data}
     if problem.solves_for == "weights":
-        dst = _aligned(conv, given["dst"]).swapaxes(1, 2)
-        return found | {"dst": dst.reshape(-1, *dst.shape[2:])}
-    weights = given["weights"]
+        dst = _aligned(conv, arrays["dst"]).swapaxes(1, 2)
+        return operands | {"dst": dst.reshape(-1, *dst.shape[2:])}
+    weights = arrays["weights"]
     if problem.solves_for == "src":
         weights = np.flip(weights.swapaxes(0, 1), tuple(range(2, weights.ndim)))
     weights = _aligned(conv, weights).swapaxes(1, 2)
-    found["weights"] = weights.reshape(len(weights), -1, *weights.shape[3:])
-    return found | {name: given[name] for name in given if name == "bias"}
+    operands["weights"] = weights.reshape(len(weights), -1, *weights.shape[3:])
+    return operands | {name: arrays[name] for name in arrays if name == "bias"}
 
 
-def from_slices(problem: Problem, made: NDArray[AnyFloat]) -> NDArray[AnyFloat]:
+def from_slices(problem: Problem, result: NDArray[AnyFloat]) -> NDArray[AnyFloat]:
     """Return the result of a problem from the result of its slices."""
     conv = _conv(problem)
-    directly, (first, second, *sizes) = aligned(conv)[0], made.shape
+    directly, (first, second, *sizes) = aligned(conv)[0], result.shape
     if problem.solves_for == "weights":
-        array = made.reshape(first, directly.kernel, -1, *sizes)
+        array = result.reshape(first, directly.kernel, -1, *sizes)
     else:
-        array = made.reshape(-1, directly.dst, second, *sizes)
+        array = result.reshape(-1, directly.dst, second, *sizes)
     array = array.swapaxes(1, 2)
     axes = [number for number, axis in enumerate(slots(conv)) if axis is not None]
     missing = tuple(2 + number for number in range(3) if number not in axes)
@@ -89,6 +89,6 @@ def _gathered(array: NDArray[AnyFloat], axis: Axis) -> NDArray[AnyFloat]:
     pads: Sequence[tuple[int, int]] = [(0, 0), (0, 0), (before, after), (0, 0), (0, 0)]
     padded = np.pad(array, pads)[:, :, before - axis.pad_begin :]
     taps = [padded[:, :, tap : tap + axis.dst] for tap in range(axis.kernel)]
-    found = np.stack(taps, 1).transpose(0, 3, 1, 2, 4, 5)  # image, position, tap, channel, row, column
-    images, positions, count, channels, *sizes = found.shape
-    return found.reshape(images * positions, count * channels, *sizes)
+    gathered = np.stack(taps, 1).transpose(0, 3, 1, 2, 4, 5)  # image, position, tap, channel, row, column
+    images, positions, count, channels, *sizes = gathered.shape
+    return gathered.reshape(images * positions, count * channels, *sizes)

@@ -23,7 +23,7 @@ class Turns:
     parts: int  # segments per row
     length: int  # tiles per segment
     stretches: int  # segments of all slices
-    each: int  # segments per block
+    segments_per_block: int
     blocks: int  # blocks per unit
     units: int
 
@@ -35,22 +35,22 @@ class Turns:
     @property
     def lines(self) -> int:
         """The number of segments in a unit."""
-        return min(self.stretches, self.each * self.blocks)
+        return min(self.stretches, self.segments_per_block * self.blocks)
 
 
 def turns(slices: int, rows: int, columns: int) -> Turns:
     """Return the order in which the tiles of slices with these rows and columns of tiles are summed.
 
     >>> turns(8, 14, 14)  # 28 blocks of four rows
-    Turns(rows=14, parts=1, length=14, stretches=112, each=4, blocks=7, units=4)
+    Turns(rows=14, parts=1, length=14, stretches=112, segments_per_block=4, blocks=7, units=4)
     >>> turns(1, 2, 100)
-    Turns(rows=2, parts=2, length=50, stretches=4, each=1, blocks=4, units=1)
+    Turns(rows=2, parts=2, length=50, stretches=4, segments_per_block=1, blocks=4, units=1)
     """
     parts = -(-columns // BLOCK)
     length = -(-columns // parts)
-    stretches, each = slices * rows * parts, BLOCK // length
-    blocks, units = -(-stretches // each), 1
+    stretches, per_block = slices * rows * parts, BLOCK // length
+    blocks, units = -(-stretches // per_block), 1
     while units < UNITS and blocks >= 2 * units * MIN_BLOCKS:
         units *= 2
     of_unit = min(MAX_BLOCKS, -(-blocks // units))
-    return Turns(rows, parts, length, stretches, each, of_unit, -(-blocks // of_unit))
+    return Turns(rows, parts, length, stretches, per_block, of_unit, -(-blocks // of_unit))

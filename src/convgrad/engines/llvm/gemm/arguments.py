@@ -46,7 +46,9 @@ def each_tap(
     if not parts:
         return body(tap, data, state)
     part, *inner = parts
-    with f.loop(part.taps, tap=tap + part.tap, data=data, **state) as each:
-        after = each_tap(f, inner, {name: each.carried[name] for name in state}, body, each.tap, each.data)
-        each.next(tap=each.tap + part.tap_step, data=each.data + part.tap_data, **after)
-    return {name: each.carried[name] for name in state}
+    with f.loop(part.taps, tap=tap + part.tap, data=data, **state) as iteration:
+        after = each_tap(
+            f, inner, {name: iteration.carried[name] for name in state}, body, iteration.tap, iteration.data
+        )
+        iteration.next(tap=iteration.tap + part.tap_step, data=iteration.data + part.tap_data, **after)
+    return {name: iteration.carried[name] for name in state}

@@ -93,8 +93,8 @@ def steps_of(spec: GemmSpec, a: Named) -> list[MultiplyAddStep]:
     first, second = (1, 0) if spec.b.in_place else (0, 1)
     if spec.a.contiguous == CHANNELS:
         return [MultiplyAddStep(_high_half, b=first), MultiplyAddStep(_low_half, b=second)]
-    one = _element(spec.operand)
-    return [MultiplyAddStep(one, k_bytes(spec, a), first), MultiplyAddStep(one, b=second)]
+    element = _element(spec.operand)
+    return [MultiplyAddStep(element, k_bytes(spec, a), first), MultiplyAddStep(element, b=second)]
 
 
 def _element(fmt: str) -> Read:
@@ -163,14 +163,18 @@ class MicroTile:
             self.prefetch_out()
         with f.loop(f.count, chain=f.chains, segment=f.segments, prefetched=f.next, **zeros) as chain:
             segments = f.load("i64", chain.chain, CHAIN.at("segments"))
-            with f.loop(segments, segment=chain.segment, prefetched=chain.prefetched, **zeros) as each:
-                after = self.segment(each.segment, each.prefetched, {name: each.carried[name] for name in self.names})
+            with f.loop(segments, segment=chain.segment, prefetched=chain.prefetched, **zeros) as iteration:
+                after = self.segment(
+                    iteration.segment, iteration.prefetched, {name: iteration.carried[name] for name in self.names}
+                )
                 state = {name: after[name] for name in ("prefetched", *self.names)}
-                each.next(segment=f.at(each.segment, self.segment_bytes), **state)
-            sums = {name: each.carried[name] for name in self.names}
+                iteration.next(segment=f.at(iteration.segment, self.segment_bytes), **state)
+            sums = {name: iteration.carried[name] for name in self.names}
             with f.when(chain.index < pushed):
                 self.push(list(sums.values()), chain.chain)
-            chain.next(chain=f.at(chain.chain, CHAIN.bytes), segment=each.segment, prefetched=each.prefetched, **sums)
+            chain.next(
+                chain=f.at(chain.chain, CHAIN.bytes), segment=iteration.segment, prefetched=iteration.prefetched, **sums
+            )
         with f.when(f.ends):
             self.store([chain.carried[name] for name in self.names], f.at(chain.chain, -CHAIN.bytes))
 
@@ -302,8 +306,10 @@ class MicroTile:
     def no_nan(self, sums: list[Value]) -> Value:
         """Return an i1: whether none of the sums is NaN."""
         f, lanes = self.f, self.spec.isa.lanes
-        found = [f.op(f"<{lanes} x i1>", f"fcmp uno {a}, {b.name}") for a, b in zip(sums[::2], sums[1::2], strict=True)]
-        return f.op("i1", f"xor {f.any_of(found)}, true")
+        is_nan = [
+            f.op(f"<{lanes} x i1>", f"fcmp uno {a}, {b.name}") for a, b in zip(sums[::2], sums[1::2], strict=True)
+        ]
+        return f.op("i1", f"xor {f.any_of(is_nan)}, true")
 
     def from_memory(self, sums: Value) -> None:
         """Store sums that are in memory, or collect them."""

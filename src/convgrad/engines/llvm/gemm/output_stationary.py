@@ -90,8 +90,8 @@ def task(module: Module, spec: GemmSpec) -> None:
                 with f.when(f.compare("ne", f.load("i64", packed), which)):
                     _pack_panels(f, spec, a, weights, bias, (some.panel, count))
                     f.store(which, packed)
-                with f.loop(t.blocks) as each, f.when(going(f, a)):
-                    _output_block(f, spec, a, t.block + each.index, (data, weights, out), (some.panel, count))
+                with f.loop(t.blocks) as block, f.when(going(f, a)):
+                    _output_block(f, spec, a, t.block + block.index, (data, weights, out), (some.panel, count))
             some.next(panel=some.panel + count, left=some.left - count)
     f.done()
 
@@ -106,9 +106,9 @@ def _pack_panels(
     panel, count = panels
     bias_at, bias_n, width = f.at(f.scratch, a.bias_at), a.bias_n, spec.width
     if spec.bias_per_row:
-        given = {"given": a.bias, "to": bias_at, "source": a.bias, "step": bias_n}
+        places = {"bias": a.bias, "to": bias_at, "source": a.bias, "step": bias_n}
         rows = along(a, spec)[-1].extent
-        f.call("pack_bias", count=rows, full=rows, **given)
+        f.call("pack_bias", count=rows, full=rows, **places)
     first = panel * width
     left = a.n - first
     if not spec.b.in_place:
@@ -117,12 +117,16 @@ def _pack_panels(
         pack.pack_panels(f, spec, a, (source, to), left, (count, a.weights_panel))
     if spec.bias_per_row:
         return
-    with f.loop(count, to=bias_at, bias=f.at(bias, first * bias_n), left=left) as each:
-        source, some = each.bias, f.min(each.left, width)
+    with f.loop(count, to=bias_at, bias=f.at(bias, first * bias_n), left=left) as packed_bias:
+        source, some = packed_bias.bias, f.min(packed_bias.left, width)
         if spec.overlaps:
-            source, some = f.at(source, f.min(each.left - width, 0) * bias_n), f.value(width)
-        f.call("pack_bias", given=a.bias, to=each.to, source=source, step=bias_n, count=some, full=width)
-        each.next(to=f.at(each.to, width * F32_BYTES), bias=f.at(each.bias, bias_n * width), left=each.left - width)
+            source, some = f.at(source, f.min(packed_bias.left - width, 0) * bias_n), f.value(width)
+        f.call("pack_bias", bias=a.bias, to=packed_bias.to, source=source, step=bias_n, count=some, full=width)
+        packed_bias.next(
+            to=f.at(packed_bias.to, width * F32_BYTES),
+            bias=f.at(packed_bias.bias, bias_n * width),
+            left=packed_bias.left - width,
+        )
 
 
 def _output_block(
@@ -153,34 +157,34 @@ def _output_block(
             named = {f"part{axis}": part for axis, part in enumerate(parts)}
             f.call("region", f.arguments, f.scratch, data, weights, *where, **named)
             return
-        with f.loop(block[at].parts, part=f.at(a.parts, block[at].part)) as each:
-            regions(at + 1, [*parts, each.part], *where)
-            each.next(part=f.at(each.part, PART.bytes))
+        with f.loop(block[at].parts, part=f.at(a.parts, block[at].part)) as iteration:
+            regions(at + 1, [*parts, iteration.part], *where)
+            iteration.next(part=f.at(iteration.part, PART.bytes))
 
     if not spec.collects:
         regions(0, [], out, *panels, f.value(0))
         return
     collected = f.at(f.scratch, a.out_at)
     out_axes, out_block = [axis.of("out") for axis in axes], [row.of("out") for row in block]
-    with f.loop(panels[1]) as each:
-        number = panels[0] + each.index
+    with f.loop(panels[1]) as iteration:
+        number = panels[0] + iteration.index
         first = first_column(f, spec, a, number * spec.width)
         left = f.min(a.n - first, spec.width)
-        bias = f.at(f.scratch, a.bias_at + each.index * (spec.width * F32_BYTES))
+        bias = f.at(f.scratch, a.bias_at + iteration.index * (spec.width * F32_BYTES))
 
         def store(to: Value, sums: Value, count: Value) -> None:
-            step, next_bias = out_axes[-1].given, f.value(F32_BYTES)
+            step, next_bias = out_axes[-1].data, f.value(F32_BYTES)
             panel = {"sums": sums, "out": to, "bias": bias, "rows": count, "skip": f.value(0), "left": left}
             f.call("store_panel", f.arguments, **panel, out_step=step, bias_step=next_bias)
 
         out_lines = (out_axes, out_block, f.at(out, first * a.out_n), collected)
-        regions(0, [], _origin(f, collected, out_axes, out_block), number, f.value(1), each.index)
+        regions(0, [], _origin(f, collected, out_axes, out_block), number, f.value(1), iteration.index)
         _each_line(f, *out_lines, store)
 
 
 def _origin(f: Function, begin: Value, axes: Sequence[Named], block: Sequence[Named]) -> Value:
     """Return the address that position 0 of all axes would have, if the first position of a block is at ``begin``."""
-    moved = reduce(lambda s, one: s + one[1].first * one[0].step, zip(axes, block, strict=True), f.value(0))
+    moved = reduce(lambda s, pair: s + pair[1].first * pair[0].step, zip(axes, block, strict=True), f.value(0))
     return f.at(begin, f.value(0) - moved)
 
 
@@ -191,7 +195,7 @@ def _read_a(f: Function, spec: GemmSpec, a: Named, axes: Sequence[Named], block:
     """
 
     def find_min(source: Value, to: Value, count: Value) -> None:
-        f.call("minimum", source, count, axes[-1].given, a.channels, f.at(f.scratch, a.min_at))
+        f.call("minimum", source, count, axes[-1].data, a.channels, f.at(f.scratch, a.min_at))
 
     def pack_line(source: Value, to: Value, count: Value) -> None:
         pack.line_of_a(f, spec, a, to, source, count)
@@ -216,20 +220,20 @@ def _each_line(
     Position 0 of all axes is at ``memory``, and the block's first position is at ``scratch``. If the lines of the last
     axis follow each other without gaps, in memory and in scratch, all lines of the last two axes are visited as one.
     """
-    *_, outer, inner = [axis.given for axis in axes]
+    *_, outer, inner = [axis.data for axis in axes]
     *_, outer_step, inner_step = [axis.step for axis in axes]
-    *_, count, length = [each.count for each in block]
+    *_, count, length = [axis.count for axis in block]
     together = f.compare("eq", outer, length * inner) & f.compare("eq", outer_step, length * inner_step)
-    counts = [each.count for each in block[:-2]] + [f.select(together, f.value(1), count)]
+    counts = [axis.count for axis in block[:-2]] + [f.select(together, f.value(1), count)]
     length = f.select(together, count * length, length)
 
     def lines(at: int, source: Value, to: Value) -> None:
-        source = f.at(source, block[at].first * axes[at].given)
+        source = f.at(source, block[at].first * axes[at].data)
         if at == len(axes) - 1:
             each_line(source, to, length)
             return
-        with f.loop(counts[at], source=source, to=to) as each:
-            lines(at + 1, each.source, each.to)
-            each.next(source=f.at(each.source, axes[at].given), to=f.at(each.to, axes[at].step))
+        with f.loop(counts[at], source=source, to=to) as line:
+            lines(at + 1, line.source, line.to)
+            line.next(source=f.at(line.source, axes[at].data), to=f.at(line.to, axes[at].step))
 
     lines(0, memory, scratch)

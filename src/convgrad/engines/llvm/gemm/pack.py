@@ -65,9 +65,9 @@ def pack_b(module: Module, spec: GemmSpec) -> None:
         """Copy each block of columns k by k, because the taps of a k are contiguous. They are the rows of a copy."""
         copy_of_taps = replace(copy, rows=a.taps, pitch=a.b_tap, row_at=None)
         for block in copy_of_taps.blocks():
-            with f.loop(copy.rows, source=source) as each:
-                copy_of_taps.block_along_rows(block, each.source, copy.packed(to, each.index))
-                each.next(source=f.at(each.source, copy.row))
+            with f.loop(copy.rows, source=source) as row:
+                copy_of_taps.block_along_rows(block, row.source, copy.packed(to, row.index))
+                row.next(source=f.at(row.source, copy.row))
 
     if spec.b.contiguous == TAPS:
         in_pairs(copy, "rows", all_taps, f.source, f.to)
@@ -152,7 +152,7 @@ def pack_line(module: Module, spec: GemmSpec) -> None:
     a = arguments(f, spec)
     channels, k_stride, last_axis = a.channels, a.data_k, along(a, spec)[-1]
     copy = Copy(
-        replace(cells(f, spec), stride=spec.a.stride), f.count, last_axis.given, channels, k_stride, last_axis.step
+        replace(cells(f, spec), stride=spec.a.stride), f.count, last_axis.data, channels, k_stride, last_axis.step
     )
     swapped = spec.swaps_pairs and spec.k_per_add == 1
     if swapped:
@@ -192,9 +192,9 @@ def line_of_a(f: Function, spec: GemmSpec, a: Named, to: Value, source: Value, c
 
 def _panel_minimum(f: Function, spec: GemmSpec, a: Named, panel: Value, left: Value) -> None:
     """Write the minimum exponent of a packed panel of bf16 pairs. Only its ``left`` first columns count."""
-    found, rows = minimum_of_panel(f, a, panel), a.taps * (a.k + 1 >> 1)
-    nothing_yet(f, spec.isa, found)
-    f.call("minimum", panel, rows, spec.pitch * F32_BYTES, f.min(left, spec.width) * 2, found)
+    minimum, rows = minimum_of_panel(f, a, panel), a.taps * (a.k + 1 >> 1)
+    nothing_yet(f, spec.isa, minimum)
+    f.call("minimum", panel, rows, spec.pitch * F32_BYTES, f.min(left, spec.width) * 2, minimum)
 
 
 def minimum_of_panel(f: Function, a: Named, panel: Value) -> Value:

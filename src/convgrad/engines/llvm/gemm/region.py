@@ -62,15 +62,15 @@ def region(module: Module, spec: GemmSpec) -> None:
     a = r.a
     with f.loop(f.panels, **r.first_panel) as panel:
         first = first_column(f, spec, a, panel.first)
-        given = _panel(r, panel, first)
+        values = _panel(r, panel, first)
         data = r.data
         if spec.panel_channels:
             data = f.at(data, (f.panel + panel.index) * (a.a_k * spec.panel_channels))
         passes = f.max(f.op("i64", f"udiv {r.chains + a.pass_chains - 1}, {a.pass_chains.name}"), 1)
         with f.loop(passes) as some, f.when(going(f, a)):
-            given |= _pass(r, some.index, passes)
+            values |= _pass(r, some.index, passes)
             f.store(f.value(0), r.waiting)
-            _lines(r, 0, given, data, r.out if spec.collects else f.at(r.out, first * a.out_n))
+            _lines(r, 0, values, data, r.out if spec.collects else f.at(r.out, first * a.out_n))
         panel.next(
             weights=panel.weights if spec.b.in_place else f.at(panel.weights, a.panel_bytes),
             bias=panel.bias if spec.bias_per_row else f.at(panel.bias, spec.width * F32_BYTES),
@@ -109,7 +109,7 @@ def _listed(f: Function, spec: GemmSpec, rows: list[Value]) -> Region:
 def _panel(r: Region, panel: Loop, first: Value) -> dict[str, Value]:
     """Return the values of a panel of B that its micro-tiles need. ``first`` is its first column."""
     f, spec, a = r.f, r.spec, r.a
-    given = {
+    values = {
         "weights": f.at(panel.weights, first * a.weights_n) if spec.b.in_place else panel.weights,
         "bias": f.at(panel.bias, r.parts[-1].first_bias) if spec.bias_per_row else panel.bias,
         "rate": panel.rate,
@@ -118,11 +118,11 @@ def _panel(r: Region, panel: Loop, first: Value) -> dict[str, Value]:
     if spec.prefetches_panels:  # of this image or the next one; ``f.panels`` panels are packed together
         later = first + (f.value(PREFETCH_PANELS) if spec.b.in_place else f.panels) * spec.width
         place = f.at(f.weights, later * a.weights_n)
-        given["later"] = f.select(later < a.n, place, f.at(place, a.weights_group - a.n * a.weights_n))
+        values["later"] = f.select(later < a.n, place, f.at(place, a.weights_group - a.n * a.weights_n))
     if spec.k_per_add == 2:
         minimums = f.at(f.scratch, a.min_at), pack.minimum_of_panel(f, a, panel.weights)
-        given["pairs"] = pairs_allowed(f, spec.isa, a, minimums)
-    return given
+        values["pairs"] = pairs_allowed(f, spec.isa, a, minimums)
+    return values
 
 
 def _pass(r: Region, number: Value, passes: Value) -> dict[str, Value]:
@@ -188,10 +188,10 @@ def _to_next_block(f: Function, axes: Sequence[Named], parts: Sequence[Named]) -
     follows along the last axis that is divided into blocks.
     """
     steps = [part.count * part.data_step for part in parts]
-    found = steps[0]
+    distance = steps[0]
     for axis, step in zip(axes[1:], steps[1:], strict=True):
-        found = f.select(f.compare("sgt", axis.blocks, 1), step, found)
-    return found
+        distance = f.select(f.compare("sgt", axis.blocks, 1), step, distance)
+    return distance
 
 
 def _prefetch_rate(f: Function, size: Value, count: Value) -> Value:
@@ -235,20 +235,20 @@ def micro_tiles(module: Module, spec: GemmSpec) -> None:
         **({"pairs": "i64"} if spec.k_per_add == 2 else {}),
         **({"later": "ptr"} if spec.prefetches_panels else {}),
     )
-    with f.loop(f.tiles) as each:
-        wanted = each.index * f.rows
+    with f.loop(f.tiles) as tile:
+        wanted = tile.index * f.rows
         first = f.min(wanted, f.count - f.rows)
         data, out = f.at(f.data, first * f.row_step), f.at(f.out, first * f.out_step)
         if spec.prefetches_panels:
             prefetched = f.later
-            rate = f.select(f.compare("eq", each.index, 0), arguments(f, spec).weights_k, f.value(0))
+            rate = f.select(f.compare("eq", tile.index, 0), arguments(f, spec).weights_k, f.value(0))
         else:
             step = f.value(0) if spec.prefetched == SAME_TILE else f.rows * f.row_step
             prefetched, rate = f.at(f.at(data, step), f.prefetch_offset), f.rate
         bias = f.at(f.bias, first * f.bias_step) if spec.bias_per_row else f.bias
         at = f.load("i64", f.waiting)
         f.store(at + arguments(f, spec).waiting_bytes, f.waiting)
-        given = f.parameters | {
+        arguments_of_tile = f.parameters | {
             "sums": f.at(f.sums, at),
             "count": f.chain_count,
             "data": data,
@@ -259,8 +259,8 @@ def micro_tiles(module: Module, spec: GemmSpec) -> None:
             "skip": wanted - first,
         }
         if spec.checks_positions:
-            given["input"] = f.input + first * f.input_step
+            arguments_of_tile["input"] = f.input + first * f.input_step
         for rows in spec.mr_sizes:
             with f.when(f.compare("eq", f.rows, rows)):
-                by_width(f, spec.isa.lanes, spec.nr_sizes, f.left, f"tile{rows}_", given)
+                by_width(f, spec.isa.lanes, spec.nr_sizes, f.left, f"tile{rows}_", arguments_of_tile)
     f.done()

@@ -61,8 +61,8 @@ def task(module: Module, spec: Kn2rowSpec) -> None:
         f.call("pack_a", f.arguments, f.scratch)
         f.store(f.value(0), packed)
     f.store(f.value(0), done)
-    with f.loop(t.output_blocks) as each, f.when(going(f, a)):
-        f.call("output_block", f.arguments, f.scratch, t.output_block + each.index)
+    with f.loop(t.output_blocks) as block, f.when(going(f, a)):
+        f.call("output_block", f.arguments, f.scratch, t.output_block + block.index)
     f.done()
 
 
@@ -85,8 +85,8 @@ def _pack_a(module: Module, spec: Kn2rowSpec) -> None:
         nothing_yet(f, gemm.isa, f.at(f.scratch, a.min_at))
     loops = [(a.n, a.weights_group), *((axis.taps, axis.tap) for axis in outer)]
     nested(f, loops, a.weights, f.at(f.scratch, a.a_at), line)
-    given = {"given": a.bias, "to": f.at(f.scratch, a.bias_at), "source": a.bias, "step": a.bias_n}
-    f.call("pack_bias", count=a.n, full=a.n, **given)
+    places = {"bias": a.bias, "to": f.at(f.scratch, a.bias_at), "source": a.bias, "step": a.bias_n}
+    f.call("pack_bias", count=a.n, full=a.n, **places)
     f.store(Value(f, "float", NO_BIAS), f.at(f.scratch, a.no_bias_at))
     f.done()
 
@@ -113,10 +113,10 @@ def _tap_sums(module: Module, spec: Kn2rowSpec) -> None:
                     minimums = f.at(f.scratch, a.min_at), pack.minimum_of_panel(f, a, panel.b)
                     pairs["pairs"] = pairs_allowed(f, gemm.isa, a, minimums)
                 lists = {"segments": segments, "chains": chains, "height": height}
-                with f.loop(f.min(a.micro_tiles - a_block.first, a.a_block), prefetch=begin) as each:
-                    row = f.min((a_block.first + each.index) * height, a.row_count - height)
-                    _micro_tile(f, spec, row, (packed_a, panel), {**lists, **pairs, "next": each.prefetch})
-                    each.next(prefetch=f.at(each.prefetch, a.tile_prefetch))
+                with f.loop(f.min(a.micro_tiles - a_block.first, a.a_block), prefetch=begin) as tile:
+                    row = f.min((a_block.first + tile.index) * height, a.row_count - height)
+                    _micro_tile(f, spec, row, (packed_a, panel), {**lists, **pairs, "next": tile.prefetch})
+                    tile.next(prefetch=f.at(tile.prefetch, a.tile_prefetch))
                 panel.next(
                     b=f.at(panel.b, a.panel_bytes),
                     to=f.at(panel.to, gemm.width * F32_BYTES),
@@ -133,15 +133,15 @@ def _tap_sums(module: Module, spec: Kn2rowSpec) -> None:
 
 
 def _micro_tile(
-    f: Function, spec: Kn2rowSpec, row: Value, operands: tuple[Value, Loop], given: dict[str, Value]
+    f: Function, spec: Kn2rowSpec, row: Value, operands: tuple[Value, Loop], places: dict[str, Value]
 ) -> None:
     """Call the micro-tile whose first row of A is ``row``. ``operands`` are the address of A and the panel of B.
 
     A row is a tap of an output channel. It has no bias, because biases are added to the sums of all taps.
     """
-    a, gemm, (packed_a, panel), height = arguments(f, spec), spec.product, operands, given["height"]
+    a, gemm, (packed_a, panel), height = arguments(f, spec), spec.product, operands, places["height"]
     yes, zero = Value(f, "i1", "true"), f.value(0)
-    values = given | {
+    values = places | {
         "arguments": f.arguments,
         "sums": f.at(f.scratch, a.sums_at),
         "count": a.chain_count,
@@ -180,9 +180,9 @@ def _lines(module: Module, spec: Kn2rowSpec) -> None:
             f.call("tap_sums", f.arguments, f.scratch, source, to, many)
             return
         fused, count = f.compare("ne", axes[at].fused, 0), getattr(f, f"count{at + 1}")
-        with f.loop(f.select(fused, f.value(1), many), source=source, to=to) as each:
-            positions(at + 1, f.select(fused, many * count, count), each.source, each.to)
-            each.next(source=f.at(each.source, axes[at].given), to=f.at(each.to, axes[at].place))
+        with f.loop(f.select(fused, f.value(1), many), source=source, to=to) as line:
+            positions(at + 1, f.select(fused, many * count, count), line.source, line.to)
+            line.next(source=f.at(line.source, axes[at].data), to=f.at(line.to, axes[at].place))
 
     with f.when(f.compare("sgt", f.many, 0)):
         positions(spec.line, f.many, f.source, f.at(f.at(f.scratch, a.tap_sums_at), f.slot * axes[spec.line].place))
@@ -198,7 +198,7 @@ def _output_block(module: Module, spec: Kn2rowSpec) -> None:
     number, inner_block = f.divided(number, axes[-1].blocks)
     inner_block_at = f.at(a.inner_blocks, inner_block * INNER_BLOCK.bytes)
     e = columns(f, inner_block_at, INNER_BLOCK)
-    data, out = f.at(a.data, e.first * axes[-1].given), f.at(a.out, e.out)
+    data, out = f.at(a.data, e.first * axes[-1].data), f.at(a.out, e.out)
 
     def row_of(axis: Named, block: Value) -> Named:
         return columns(f, f.at(a.output_blocks, axis.first_block + block * OUTPUT_BLOCK.bytes), OUTPUT_BLOCK)
@@ -207,10 +207,10 @@ def _output_block(module: Module, spec: Kn2rowSpec) -> None:
     for at in reversed(range(spec.line + 1, spec.axes - 1)):
         number, block = f.divided(number, axes[at].blocks)
         rows[at] = row_of(axes[at], block)
-        data = f.at(data, rows[at].first * axes[at].given)
+        data = f.at(data, rows[at].first * axes[at].data)
     for axis in reversed(axes[: spec.line]):
         number, position = f.divided(number, axis.blocks)
-        data, out = f.at(data, position * axis.given), f.at(out, position * axis.out)
+        data, out = f.at(data, position * axis.data), f.at(out, position * axis.out)
     done, row = f.at(f.scratch, a.done_at), rows[spec.line]
     first = f.select(f.compare("eq", line_block, 0), row.first, f.max(row.first, f.load("i64", done)))
     counts = {f"count{at}": rows[at].end - rows[at].first for at in range(spec.line + 1, spec.axes - 1)}
@@ -218,7 +218,7 @@ def _output_block(module: Module, spec: Kn2rowSpec) -> None:
     with f.loop(2, first=first) as piece:  # twice, because the lines may continue at the beginning of the ring buffer
         slot = f.op("i64", f"urem {piece.first}, {a.lines.name}")
         many = f.min(row.end - piece.first, a.lines - slot)
-        f.call("lines", f.arguments, f.scratch, f.at(data, piece.first * axes[spec.line].given), many, slot, **counts)
+        f.call("lines", f.arguments, f.scratch, f.at(data, piece.first * axes[spec.line].data), many, slot, **counts)
         piece.next(first=piece.first + f.max(many, 0))
     f.store(row.end, done)
     outer = f.at(f.scratch, a.outer_at)
@@ -229,12 +229,12 @@ def _output_block(module: Module, spec: Kn2rowSpec) -> None:
             count = f.distance(ended, outer) >> (OUTER.bytes.bit_length() - 1)
             f.call("line", f.arguments, f.scratch, outer, count, inner_block_at, out)
             return
-        with f.loop(rows[at].parts, part=f.at(a.parts, rows[at].part)) as each:
-            part = columns(f, each.part, PART)
+        with f.loop(rows[at].parts, part=f.at(a.parts, rows[at].part)) as iteration:
+            part = columns(f, iteration.part, PART)
             with f.loop(part.count, input=part.input, out=f.at(out, part.out)) as position:
                 positions(at + 1, [*chosen, (part, position.input)], position.out)
                 position.next(input=position.input + part.input_step, out=f.at(position.out, part.out_step))
-            each.next(part=f.at(each.part, PART.bytes))
+            iteration.next(part=f.at(iteration.part, PART.bytes))
 
     positions(spec.line, [], out)
     f.done()
@@ -253,10 +253,10 @@ def _outer_taps(
             fill(f, to, OUTER, place=place, number=number)
             return f.at(to, OUTER.bytes)
         part, first_input = chosen[at]
-        with f.loop(part.taps, tap=number + part.tap, input=first_input, to=to) as each:
-            here = f.op("i64", f"urem {each.input}, {a.lines.name}") if at == 0 else each.input
-            ended = taps(at + 1, each.tap, place + here * axes[spec.line + at].place, each.to)
-            each.next(tap=each.tap + part.tap_step, input=each.input + part.tap_input, to=ended)
-        return each.to
+        with f.loop(part.taps, tap=number + part.tap, input=first_input, to=to) as iteration:
+            here = f.op("i64", f"urem {iteration.input}, {a.lines.name}") if at == 0 else iteration.input
+            ended = taps(at + 1, iteration.tap, place + here * axes[spec.line + at].place, iteration.to)
+            iteration.next(tap=iteration.tap + part.tap_step, input=iteration.input + part.tap_input, to=ended)
+        return iteration.to
 
     return taps(0, f.value(0), f.value(0), to)

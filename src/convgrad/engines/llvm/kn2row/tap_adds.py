@@ -177,15 +177,15 @@ def _store(module: Module, spec: Kn2rowSpec) -> None:
     kind, e = f"<{lanes} x float>", Epilogue.of(f, spec, a.accumulates)
     if spec.out in (CHANNELS, SPATIAL):
         vectors = (f.count + (lanes - 1)) >> (lanes.bit_length() - 1)
-        with f.loop(vectors, source=f.source, out=f.out) as each:
-            e.store_first([f.load(kind, each.source)], each.out, f.count - each.index * lanes)
-            each.next(source=f.at(each.source, lanes * F32_BYTES), out=f.at(each.out, lanes * size))
+        with f.loop(vectors, source=f.source, out=f.out) as position:
+            e.store_first([f.load(kind, position.source)], position.out, f.count - position.index * lanes)
+            position.next(source=f.at(position.source, lanes * F32_BYTES), out=f.at(position.out, lanes * size))
     else:
-        with f.loop(f.count, source=f.source, out=f.out) as each:
-            with f.loop(a.n, source=each.source, out=each.out) as result:
+        with f.loop(f.count, source=f.source, out=f.out) as position:
+            with f.loop(a.n, source=position.source, out=position.out) as result:
                 e.store(f.load("float", result.source), result.out)
                 result.next(source=f.at(result.source, F32_BYTES), out=f.at(result.out, a.out_n))
-            each.next(source=result.source, out=f.at(each.out, a.out_step))
+            position.next(source=result.source, out=f.at(position.out, a.out_step))
     f.done()
 
 
@@ -201,9 +201,9 @@ def _line(module: Module, spec: Kn2rowSpec) -> None:
     counted = f.alloca("i64", 1)
     tap_sums, bias, phase_outputs = f.at(f.scratch, a.tap_sums_at), f.at(f.scratch, a.bias_at), e.phase_outputs
     of_phase = a.stream_bytes * a.n
-    with f.loop(a.phase_count, phase=f.at(a.phases, e.phase), to=streams) as each:
+    with f.loop(a.phase_count, phase=f.at(a.phases, e.phase), to=streams) as phase:
         lists = {"entries": entries, "nodes": nodes, "counted": counted}
-        f.call("list_taps", phase=each.phase, **f.parameters, **lists)
+        f.call("list_taps", phase=phase.phase, **f.parameters, **lists)
         many = f.load("i64", counted) >> (NODE.bytes.bit_length() - 1)
         lists = {"entries": entries, "nodes": nodes, "count": many}
         f.call(
@@ -213,10 +213,10 @@ def _line(module: Module, spec: Kn2rowSpec) -> None:
             inputs=e.count,
             outputs=phase_outputs,
             bias=bias,
-            to=each.to,
+            to=phase.to,
             **lists,
         )
-        each.next(phase=f.at(each.phase, PHASE.bytes), to=f.at(each.to, of_phase))
+        phase.next(phase=f.at(phase.phase, PHASE.bytes), to=f.at(phase.to, of_phase))
     if spec.out == SPATIAL:
         with f.loop(a.n, source=streams, out=f.out) as result:
             _store_in_order(f, (result.source, of_phase, a.phase_count), phase_outputs, line, result.out, e.outputs)

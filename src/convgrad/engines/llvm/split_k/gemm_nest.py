@@ -108,18 +108,20 @@ def _chains(
     panels: tuple[Value, Value],
     left: Value,
     partial: Value,
-    given: dict[str, Value],
+    arguments: dict[str, Value],
 ) -> None:
     """Emit the sums of all chains of a cache block under one micro-tile of taps; push each chain to the tree.
 
-    ``given`` are the row of the taps, the node of the tree, and whether bf16 pairs are allowed.
+    ``arguments`` are the row of the taps, the node of the tree, and whether bf16 pairs are allowed.
     """
     f, args = n.f, n.args
     with n.chains(block) as chain:
         before = chain.image - block.image
-        a, b = (f.at(panel, before * one.args.read_image) for panel, one in zip(panels, n.operands, strict=True))
+        a, b = (
+            f.at(panel, before * operand.args.read_image) for panel, operand in zip(panels, n.operands, strict=True)
+        )
         segments, begins = f.at(args.segments, chain.segment * SEGMENT.bytes), tree.begins(f, chain.number)
-        of_chain = given | {
+        of_chain = arguments | {
             "arguments": f.arguments,
             "first": begins,
             "x": a,
@@ -129,7 +131,7 @@ def _chains(
             "segment_count": chain.segments,
         }
         by_width(f, n.spec.isa.lanes, widths(n.spec), left, "tile", of_chain)
-        combine_after(n, given["node"], chain, partial)
+        combine_after(n, arguments["node"], chain, partial)
 
 
 def _reduce(n: SplitKNest) -> None:

@@ -68,9 +68,9 @@ class SplitKNest:
     @contextmanager
     def rows(self, record: Record, table: Value, first: Value, count: Value) -> Iterator[Named]:
         """Run the block for ``count`` rows of a table, from the row ``first`` on."""
-        with self.f.loop(count, row=self.f.at(table, first * record.bytes)) as each:
-            yield columns(self.f, each.row, record)
-            each.next(row=self.f.at(each.row, record.bytes))
+        with self.f.loop(count, row=self.f.at(table, first * record.bytes)) as iteration:
+            yield columns(self.f, iteration.row, record)
+            iteration.next(row=self.f.at(iteration.row, record.bytes))
 
     def cache_blocks(self) -> AbstractContextManager[Named]:
         """Run the block for each cache block of the task."""

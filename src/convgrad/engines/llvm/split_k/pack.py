@@ -83,20 +83,20 @@ def _cache_block(
     f, args, rows, (source, to) = n.f, x.args, block.of(x.name), addresses
     first = f.at(args.packed, rows.first * PACKED.bytes)
     if n.spec.k_per_add == 2:
-        with f.loop(panels, smallest=f.at(to, args.panel - LINE_BYTES)) as each:
-            nothing_yet(f, n.spec.isa, each.smallest)
-            each.next(smallest=f.at(each.smallest, args.panel))
+        with f.loop(panels, smallest=f.at(to, args.panel - LINE_BYTES)) as iteration:
+            nothing_yet(f, n.spec.isa, iteration.smallest)
+            iteration.next(smallest=f.at(iteration.smallest, args.panel))
     with f.loop(block.images, to=to, source=source) as image:
-        with f.loop(rows.count, to=image.to, row=first) as each:
-            here, count = f.at(image.source, f.load("i64", each.row)), f.load("i64", each.row, 8)
+        with f.loop(rows.count, to=image.to, row=first) as iteration:
+            here, count = f.at(image.source, f.load("i64", iteration.row)), f.load("i64", iteration.row, 8)
             leasts = f.at(to, args.panel - LINE_BYTES) if n.spec.compact else None
-            end = _row(n, x, (here, each.to), count, columns, leasts)
-            each.next(to=end, row=f.at(each.row, PACKED.bytes))
+            end = _row(n, x, (here, iteration.to), count, columns, leasts)
+            iteration.next(to=end, row=f.at(iteration.row, PACKED.bytes))
         if n.spec.k_per_add == 2 and not n.spec.compact:
-            size = f.distance(each.to, image.to)
-            with f.loop(panels, panel=image.to, smallest=f.at(to, args.panel - LINE_BYTES)) as one:
-                f.call("pair", one.panel, size, args.read_k, one.smallest)
-                one.next(panel=f.at(one.panel, args.panel), smallest=f.at(one.smallest, args.panel))
+            size = f.distance(iteration.to, image.to)
+            with f.loop(panels, panel=image.to, smallest=f.at(to, args.panel - LINE_BYTES)) as pair:
+                f.call("pair", pair.panel, size, args.read_k, pair.smallest)
+                pair.next(panel=f.at(pair.panel, args.panel), smallest=f.at(pair.smallest, args.panel))
         image.next(to=f.at(image.to, args.read_image), source=f.at(image.source, args.image))
 
 
@@ -134,11 +134,11 @@ def _clear(module: Module, spec: SplitKSpec) -> None:
     wide = spec.k_bytes(spec.moving) % (lanes * F32_BYTES) == 0
     kind, step = (f"<{lanes} x float>", lanes * F32_BYTES) if wide else ("float", F32_BYTES)
     f = module.function("clear", to="ptr", size="i64", panels="i64", panel_step="i64")
-    with f.loop(f.panels, panel=f.to) as each:
-        with f.loop(f.size >> (step.bit_length() - 1), to=each.panel) as loop:
+    with f.loop(f.panels, panel=f.to) as panel:
+        with f.loop(f.size >> (step.bit_length() - 1), to=panel.panel) as loop:
             f.store(f.zeros(kind), loop.to)
             loop.next(to=f.at(loop.to, step))
-        each.next(panel=f.at(each.panel, f.panel_step))
+        panel.next(panel=f.at(panel.panel, f.panel_step))
     f.done()
 
 

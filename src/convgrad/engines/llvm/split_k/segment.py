@@ -22,11 +22,11 @@ class SegmentRows:
         self.f, here = f, columns(f, pointer, SEGMENT)
         self.first, self.dst = here.first, here.dst
         rows = [f.at(args.indirection, taps.named(f"row{u}")) for u in range(spec.micro_tile.outer_taps)]
-        found = [f.load("i64", f.at(row, here.row)) for row in rows]
-        some = reduce(f.max, found)
+        offsets_of_rows = [f.load("i64", f.at(row, here.row)) for row in rows]
+        some = reduce(f.max, offsets_of_rows)
         self.end = f.select(f.compare("eq", some, NO_ROW), self.first, here.end)
-        self.absent = [f.compare("eq", offset, NO_ROW) for offset in found]
-        offsets = [f.select(absent, some, offset) for absent, offset in zip(self.absent, found, strict=True)]
+        self.absent = [f.compare("eq", offset, NO_ROW) for offset in offsets_of_rows]
+        offsets = [f.select(absent, some, offset) for absent, offset in zip(self.absent, offsets_of_rows, strict=True)]
         self.src = [offset + taps.shift for offset in offsets]
 
     def masks(self, tap_count: int) -> Value:
@@ -36,6 +36,6 @@ class SegmentRows:
         """
         if len(self.absent) == 1:
             return self.f.value(0)
-        each = [self.f.value(tap_count * MASK_BYTES << u) for u in range(len(self.absent))]
-        found = [self.f.select(*pair, self.f.value(0)) for pair in zip(self.absent, each, strict=True)]
-        return sum(found[1:], found[0])
+        offsets = [self.f.value(tap_count * MASK_BYTES << u) for u in range(len(self.absent))]
+        masks = [self.f.select(*pair, self.f.value(0)) for pair in zip(self.absent, offsets, strict=True)]
+        return sum(masks[1:], masks[0])

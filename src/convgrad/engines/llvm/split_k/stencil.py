@@ -121,10 +121,12 @@ class _Depthwise:
                 src_of = {f"sum{u * micro_tile.inner_taps + k}": f"x{u}" for u in range(micro_tile.outer_taps)}
                 with f.loop(
                     f.select(there, f.value(1), f.value(0)), **{name: at.carried[name] for name in src_of}
-                ) as one:
+                ) as iteration:
                     for name, x in src_of.items():
-                        one.next(**{name: f.fma(self.read(at.carried[x], self.tap * k), y, one.carried[name])})
-                at.next(**one.carried)
+                        iteration.next(
+                            **{name: f.fma(self.read(at.carried[x], self.tap * k), y, iteration.carried[name])}
+                        )
+                at.next(**iteration.carried)
             at.next(**self.moved(at.carried))
         return dict(at.carried)
 

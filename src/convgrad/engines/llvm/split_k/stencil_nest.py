@@ -36,9 +36,9 @@ def task(module: Module, spec: SplitKSpec) -> None:
         _store(n, f.at(sums, args.sums_step - spec.tile_bytes), args.sums_step)
     with when_all_ended(n):
         partial, step = f.at(args.partial_sums, t.partial_sums), args.leaves * spec.tile_bytes
-        with f.loop(t.groups * t.taps, partial=partial) as each:
-            n.reduce(each.partial)
-            each.next(partial=f.at(each.partial, step))
+        with f.loop(t.groups * t.taps, partial=partial) as iteration:
+            n.reduce(iteration.partial)
+            iteration.next(partial=f.at(iteration.partial, step))
         _store(n, partial, step)
     f.done()
 
@@ -72,11 +72,11 @@ def _segments(n: SplitKNest, sums: Value, chain: Named) -> None:
 def _push(n: SplitKNest, sums: Value, chain: Named) -> None:
     """Emit the push of a chain to the reduction tree, for all groups of a task."""
     f, args, t, size = n.f, n.args, n.task, n.spec.tile_bytes
-    with f.loop(t.groups * t.taps, sums=sums, partial=f.at(args.partial_sums, t.partial_sums)) as each:
-        above = f.at(each.sums, size)
-        f.call("combine", each.sums, above, size, tree.begins(f, chain.number))
-        combine_after(n, above, chain, each.partial)
-        each.next(sums=f.at(each.sums, args.sums_step), partial=f.at(each.partial, args.leaves * size))
+    with f.loop(t.groups * t.taps, sums=sums, partial=f.at(args.partial_sums, t.partial_sums)) as iteration:
+        above = f.at(iteration.sums, size)
+        f.call("combine", iteration.sums, above, size, tree.begins(f, chain.number))
+        combine_after(n, above, chain, iteration.partial)
+        iteration.next(sums=f.at(iteration.sums, args.sums_step), partial=f.at(iteration.partial, args.leaves * size))
 
 
 def _store(n: SplitKNest, sums: Value, sums_step: Value) -> None:

@@ -44,7 +44,7 @@ def tile(module: Module, spec: SplitKSpec, vectors: int) -> None:
     because src is packed with zeros on its padding. If a sum is not finite, the chain is summed again in parts, and
     taps that are absent in a part add nothing.
     """
-    given = {"pairs": "i64"} if spec.k_per_add == 2 else {}
+    flags = {"pairs": "i64"} if spec.k_per_add == 2 else {}
     f = module.function(
         f"tile{vectors}",
         False,
@@ -57,26 +57,26 @@ def tile(module: Module, spec: SplitKSpec, vectors: int) -> None:
         segments="ptr",
         segment_count="i64",
         tap="ptr",
-        **given,
+        **flags,
     )
     args, taps = columns(f, f.arguments, ARGUMENTS, *USED), columns(f, f.tap, taps_record(spec))
-    one = _Tile(f, spec, vectors, args, taps)
+    emitter = _Tile(f, spec, vectors, args, taps)
     whole, parts = (f.at(args.ranges, number * TAP_RANGE.bytes) for number in (taps.range, taps.range + 1))
-    zeros, always = {name: f.zeros(one.kind) for name in one.names}, f.value(1)
+    zeros, always = {name: f.zeros(emitter.kind) for name in emitter.names}, f.value(1)
     if spec.micro_tile.taps == 1:
-        sums = one.summed(f.images, (whole, always), zeros)
+        sums = emitter.summed(f.images, (whole, always), zeros)
     else:
         with f.loop(f.opaque(f.value(2)), images=f.images, ranges=whole, number=always, **zeros) as attempt:
-            found = one.summed(attempt.images, (attempt.ranges, attempt.number), _of(attempt, one.names))
-            again = f.compare("eq", attempt.index, 0) & _some_is_not_finite(f, list(found.values()))
+            attempted = emitter.summed(attempt.images, (attempt.ranges, attempt.number), _of(attempt, emitter.names))
+            again = f.compare("eq", attempt.index, 0) & _some_is_not_finite(f, list(attempted.values()))
             attempt.next(
                 images=f.select(again, f.images, f.value(0)),
                 ranges=parts,
                 number=taps.parts,
-                **{name: f.select(again, zeros[name], found[name]) for name in one.names},
+                **{name: f.select(again, zeros[name], attempted[name]) for name in emitter.names},
             )
-        sums = _of(attempt, one.names)
-    tree.push(f, list(sums.values()), one.sums_of_node(), f.first)
+        sums = _of(attempt, emitter.names)
+    tree.push(f, list(sums.values()), emitter.sums_of_node(), f.first)
     f.done()
 
 
@@ -114,20 +114,20 @@ class _Tile:
         f, names = self.f, self.names
         only = columns(f, ranges[0], TAP_RANGE) if self.spec.micro_tile.taps == 1 else None
         with f.loop(images, x=f.x, y=f.y, **sums) as image:
-            with f.loop(f.segment_count, segment=f.segments, **_of(image, names)) as each:
-                segment = SegmentRows(f, self.spec, self.args, self.taps, each.segment)
+            with f.loop(f.segment_count, segment=f.segments, **_of(image, names)) as iteration:
+                segment = SegmentRows(f, self.spec, self.args, self.taps, iteration.segment)
                 if only is not None:
-                    after = self.shared(image, segment, only, _of(each, names))
+                    after = self.shared(image, segment, only, _of(iteration, names))
                 else:
                     masks = segment.masks(self.spec.micro_tile.taps)
-                    with f.loop(ranges[1], range=ranges[0], **_of(each, names)) as part:
+                    with f.loop(ranges[1], range=ranges[0], **_of(iteration, names)) as part:
                         here = columns(f, part.range, TAP_RANGE)
                         done = self.shared(image, segment, here, _of(part, names), masks)
                         part.next(range=f.at(part.range, TAP_RANGE.bytes), **done)
                     after = _of(part, names)
-                each.next(segment=f.at(each.segment, SEGMENT.bytes), **after)
-            x, y = (f.at(image.carried[x], self.args.of(one).read_image) for x, one in zip("xy", "ab", strict=True))
-            image.next(x=x, y=y, **_of(each, names))
+                iteration.next(segment=f.at(iteration.segment, SEGMENT.bytes), **after)
+            x, y = (f.at(image.carried[x], self.args.of(side).read_image) for x, side in zip("xy", "ab", strict=True))
+            image.next(x=x, y=y, **_of(iteration, names))
         return _of(image, names)
 
     def shared(
@@ -146,8 +146,8 @@ class _Tile:
             src, dst = [f.select(swapped, dst, src[0])], f.select(swapped, src[0], dst)
         offsets = (src, [dst]) if self.spec.a.moves else ([dst], src)
         x, y = (
-            {f"{name}{at}": f.at(start, offset + begin * step) for at, offset in enumerate(found)}
-            for name, start, found, step in zip("xy", (image.x, image.y), offsets, self.steps, strict=True)
+            {f"{name}{at}": f.at(start, offset + begin * step) for at, offset in enumerate(places)}
+            for name, start, places, step in zip("xy", (image.x, image.y), offsets, self.steps, strict=True)
         )
         if self.spec.micro_tile.taps == 1:
             return self.sum_k(count, x, y, sums, None)
@@ -252,8 +252,8 @@ class _Tile:
     def sums_of_node(self) -> list[Value]:
         """Return the address of each sum of the tree node to which the chain is pushed."""
         micro_tile, vector = self.spec.micro_tile, self.spec.isa.lanes * F32_BYTES
-        each = product(range(micro_tile.taps), range(micro_tile.mr), range(self.vectors))
-        return [self.f.at(self.f.node, ((t * micro_tile.mr + r) * micro_tile.nr + v) * vector) for t, r, v in each]
+        indices = product(range(micro_tile.taps), range(micro_tile.mr), range(self.vectors))
+        return [self.f.at(self.f.node, ((t * micro_tile.mr + r) * micro_tile.nr + v) * vector) for t, r, v in indices]
 
 
 def _some_is_not_finite(f: Function, sums: list[Value]) -> Value:

@@ -111,7 +111,7 @@ class GroupedStencil(MicroTile):
         x, first_input = f.at(f.data, x), f.input + first * (unit * n.by_tap)
         if not self.upward:  # begin with the last row, which reads the last position of the data
             x, first_input = f.at(x, f.row_step * (self.rows - 1)), first_input + f.input_step * (self.rows - 1)
-            unit, step = (f.value(0) - each for each in (unit, step))
+            unit, step = (f.value(0) - distance for distance in (unit, step))
         state = {"x": x, "w": f.at(f.weights, w), "input": first_input, **sums}
         if len(n.sizes) > 1 or n.guarded:
             for size in n.sizes:
@@ -194,12 +194,12 @@ class GroupedStencil(MicroTile):
 
         ``at`` is the distance from the first position, and ``size`` is the number of taps.
         """
-        n, found = self.n, []
+        n, meetings = self.n, []
         for order in range(self.rows):
             tap, remainder = divmod(at - order * n.by_position, abs(n.by_tap))
             if remainder == 0 and 0 <= tap < size:
-                found.append((order if self.upward else self.rows - 1 - order, tap))
-        return found
+                meetings.append((order if self.upward else self.rows - 1 - order, tap))
+        return meetings
 
     def weights(self, size: int, place: Value) -> Callable[[], Weights]:
         """Return a function that returns the weights for the next position.
@@ -215,22 +215,22 @@ class GroupedStencil(MicroTile):
 
         if not self.spec.holds(self.rows, size, self.vectors):
             return lambda: partial(load, opaque_pointer(self.f, place))
-        held = {each: load(place, *each) for each in product(range(size), range(self.steps), range(self.vectors))}
+        held = {index: load(place, *index) for index in product(range(size), range(self.steps), range(self.vectors))}
         return lambda: lambda *which: held[which]
 
     def multiplied(
         self, rows: Sequence[tuple[int, int]], place: Value, weights: Weights, sums: Values, way: MultiplyAdd
     ) -> Values:
         """Load the channels of a position, and add their products to the sums of some rows, in the order of k."""
-        f, found = self.f, dict(sums)
+        f, products = self.f, dict(sums)
         for v in range(self.vectors):
             vectors = self.read(place, v)
             for order in range(self.steps):
                 data = self.spread(vectors, v, order)
                 for row, tap in rows:
                     name = f"sum{row}_{v}"
-                    found[name] = way(f, found[name], data, weights(tap, order, v))
-        return found
+                    products[name] = way(f, products[name], data, weights(tap, order, v))
+        return products
 
     def read(self, place: Value, v: int) -> list[Value]:
         """Load the channels of a position that a vector of sums uses, as f32 or bf16 pairs in memory order."""
@@ -260,12 +260,12 @@ class GroupedStencil(MicroTile):
         count = n.reads(lanes, v, k_per_add)[0][1]
         if wanted == list(range(count)):
             return vectors[0]
-        two = vectors[: 1 + any(each >= count for each in wanted)]
-        result = f.shuffle(two[0], two[-1], [each if each < 2 * count else 0 for each in wanted])
+        two = vectors[: 1 + any(lane >= count for lane in wanted)]
+        result = f.shuffle(two[0], two[-1], [lane if lane < 2 * count else 0 for lane in wanted])
         for number, vector in enumerate(vectors[2:], 2):
-            mine = [each - number * lanes for each in wanted]
-            if any(0 <= each < lanes for each in mine):
-                picks = [lanes + each if 0 <= each < lanes else lane for lane, each in enumerate(mine)]
+            mine = [lane - number * lanes for lane in wanted]
+            if any(0 <= lane < lanes for lane in mine):
+                picks = [lanes + source if 0 <= source < lanes else lane for lane, source in enumerate(mine)]
                 result = f.shuffle(result, vector, picks)
         return result
 

@@ -61,9 +61,9 @@ def task(module: Module, spec: SpatialStencilSpec) -> None:
         if at == spec.axes - 2:
             f.call("compute", f.arguments, f.scratch, t.group, t.groups, finite, *chosen)
             return
-        with f.loop(axes[at].count, part=f.at(a.parts, axes[at].first)) as each:
-            parts(at + 1, [*chosen, each.part])
-            each.next(part=f.at(each.part, PART.bytes))
+        with f.loop(axes[at].count, part=f.at(a.parts, axes[at].first)) as iteration:
+            parts(at + 1, [*chosen, iteration.part])
+            iteration.next(part=f.at(iteration.part, PART.bytes))
 
     parts(0, [])
     f.done()
@@ -86,7 +86,7 @@ def _pack_a(module: Module, spec: SpatialStencilSpec) -> None:
 
     taps = ((axis.kernel, axis.tap) for axis in along(a, spec))
     nested(f, [(a.n, a.weights_n), *taps], f.weights, f.to, one_tap)
-    f.call("pack_bias", given=a.bias, to=f.bias_to, source=f.bias, step=a.bias_n, count=a.n, full=a.n)
+    f.call("pack_bias", bias=a.bias, to=f.bias_to, source=f.bias, step=a.bias_n, count=a.n, full=a.n)
     f.done()
 
 
@@ -99,11 +99,11 @@ def _finite(f: Function, spec: SpatialStencilSpec, weights: Value, count: Value)
     lanes = spec.isa.lanes
     zeros = f.zeros(f"<{lanes} x float>")
     vectors = (count + (lanes - 1)) >> (lanes.bit_length() - 1)
-    with f.loop(vectors, weights=weights, found=zeros) as each:
-        value = read(f, spec.packed, each.weights, lanes, f.mask(count - each.index * lanes, lanes))
-        found = f.add(each.found, f.op(zeros.type, f"fmul {value}, {zeros.name}"))
-        each.next(weights=f.at(each.weights, lanes * BYTES[spec.packed]), found=found)
-    infinite = f.op(f"<{lanes} x i1>", f"fcmp uno {each.found}, {each.found.name}")
+    with f.loop(vectors, weights=weights, sums=zeros) as iteration:
+        value = read(f, spec.packed, iteration.weights, lanes, f.mask(count - iteration.index * lanes, lanes))
+        sums = f.add(iteration.sums, f.op(zeros.type, f"fmul {value}, {zeros.name}"))
+        iteration.next(weights=f.at(iteration.weights, lanes * BYTES[spec.packed]), sums=sums)
+    infinite = f.op(f"<{lanes} x i1>", f"fcmp uno {iteration.sums}, {iteration.sums.name}")
     return f.select(f.any_of([infinite]), f.value(0), f.value(-1))
 
 
@@ -125,11 +125,11 @@ def _groups(module: Module, spec: SpatialStencilSpec) -> None:
             groups(data, out, fast)
             return
         data, out = f.at(data, parts[at].data), f.at(out, parts[at].out)
-        with f.loop(parts[at].count, data=data, out=out) as each:
+        with f.loop(parts[at].count, data=data, out=out) as image:
             if at == apart and spec.k_per_add == 2:
-                fast = fast & _pairs_allowed(f, spec, each.data, along(a, spec)[at + 1 :])
-            images(at + 1, each.data, each.out, fast)
-            each.next(data=f.at(each.data, parts[at].data_step), out=f.at(each.out, parts[at].out_step))
+                fast = fast & _pairs_allowed(f, spec, image.data, along(a, spec)[at + 1 :])
+            images(at + 1, image.data, image.out, fast)
+            image.next(data=f.at(image.data, parts[at].data_step), out=f.at(image.out, parts[at].out_step))
 
     def groups(data: Value, out: Value, fast: Value) -> None:
         weights, bias = f.at(f.scratch, a.b_at), f.at(f.scratch, a.bias_at)
@@ -155,18 +155,18 @@ def _groups(module: Module, spec: SpatialStencilSpec) -> None:
 
 def _pairs_allowed(f: Function, spec: SpatialStencilSpec, data: Value, axes: Sequence[Named]) -> Value:
     """Return -1 if the exponents of the weights and of the data along some axes allow bf16 pairs, else 0."""
-    a, found = arguments(f, spec), f.at(f.scratch, arguments(f, spec).min_at)
+    a, minima = arguments(f, spec), f.at(f.scratch, arguments(f, spec).min_at)
     *outer, lines, last_axis = axes
-    nothing_yet(f, spec.isa, found)
+    nothing_yet(f, spec.isa, minima)
 
     def one_plane(source: Value, to: Value) -> Value:
-        f.call("minimum", source, lines.inputs, lines.given, last_axis.inputs, found)
+        f.call("minimum", source, lines.inputs, lines.data, last_axis.inputs, minima)
         return to
 
     groups = f.select(f.compare("eq", a.data_group, 0), f.value(1), f.groups)
-    loops = [(groups, a.data_group), (a.k, a.data_k), *((axis.inputs, axis.given) for axis in outer)]
+    loops = [(groups, a.data_group), (a.k, a.data_k), *((axis.inputs, axis.data) for axis in outer)]
     nested(f, loops, data, data, one_plane)
-    return pairs_allowed(f, spec.isa, a, (found, f.at(found, LINE_BYTES)))
+    return pairs_allowed(f, spec.isa, a, (minima, f.at(minima, LINE_BYTES)))
 
 
 def _plane(module: Module, spec: SpatialStencilSpec) -> None:
@@ -220,8 +220,8 @@ def _phase(f: Function, spec: SpatialStencilSpec, phase: int, of_last: Named, co
             fast = f.compare("ne", f.fast, 0)
             whole = _all_exist(f, spec, inside & fast if spec.k_per_add == 2 else inside, piece.first, last_axis.inputs)
             of_piece = {"data": piece.data, "out": piece.out, "first": piece.first, "line_left": piece.left}
-            given = {"row": row, "out_step": part.out_step, "left": left, **of_piece}
-            _results(f, spec, phase, by_results, (whole, fast), given)
+            arguments_of_phase = {"row": row, "out_step": part.out_step, "left": left, **of_piece}
+            _results(f, spec, phase, by_results, (whole, fast), arguments_of_phase)
             piece.next(
                 data=f.at(piece.data, inputs * BYTES[spec.operand]),
                 out=f.at(piece.out, spec.line_outputs * BYTES[spec.output]),
@@ -264,7 +264,7 @@ def _results(
     with f.loop(count) as result:
         wanted = result.index * spec.results
         start = f.min(wanted, a.n - spec.results)
-        given = f.parameters | {
+        arguments_of_tile = f.parameters | {
             **of_piece,
             "weights": f.at(f.weights, start * a.result_bytes),
             "out": f.at(of_piece["out"], start * a.out_n),
@@ -272,9 +272,9 @@ def _results(
             "skip": wanted - start,
         }
         with f.when(whole):
-            f.call(f"micro_tile_{phase}_{WHOLE}", **given)
+            f.call(f"micro_tile_{phase}_{WHOLE}", **arguments_of_tile)
         with f.otherwise():
             with f.when(zeros):
-                f.call(f"micro_tile_{phase}_{ZEROS}", **given)
+                f.call(f"micro_tile_{phase}_{ZEROS}", **arguments_of_tile)
             with f.otherwise():
-                f.call(f"micro_tile_{phase}_{OMITTED}", **given)
+                f.call(f"micro_tile_{phase}_{OMITTED}", **arguments_of_tile)

@@ -73,8 +73,8 @@ class SpatialTile:
     def emit(self) -> None:
         """Emit the function, which sums row by row, then stores."""
         f, spec = self.f, self.spec
-        each = product(range(spec.results), range(spec.lines), range(len(self.footprint.last)), range(spec.vectors))
-        sums = {"sum" + "_".join(map(str, part)): f.zeros(f"<{self.lanes} x float>") for part in each}
+        indices = product(range(spec.results), range(spec.lines), range(len(self.footprint.last)), range(spec.vectors))
+        sums = {"sum" + "_".join(map(str, part)): f.zeros(f"<{self.lanes} x float>") for part in indices}
         if spec.results > 1:
             self._prefetch_out()
         if self.exists != WHOLE:
@@ -92,7 +92,7 @@ class SpatialTile:
 
     def _summed(self, data: Value, tap: Value, sums: dict[str, Value]) -> dict[str, Value]:
         """Return the sums after all products with a plane of inputs; ``tap`` is the offset of its weights in bytes."""
-        f, line_bytes, input_lines = self.f, self.along_lines.given, self.along_lines.inputs
+        f, line_bytes, input_lines = self.f, self.along_lines.data, self.along_lines.inputs
         once = f.opaque(f.value(1))
         for row, used in self.footprint.rows(self.phase, self.spec.lines).items():
             inputs, rounds = f.at(data, line_bytes * row), once
@@ -181,7 +181,7 @@ class SpatialTile:
                 vectors = read_pairs(f, [f.at(row, self.a.data_k * n) for n in channels], lanes, apart, mask)
             else:
                 vectors = read_interleaved(f, self.spec.operand, f.at(row, self.a.data_k * k), lanes, apart, mask)
-            loaded |= {(start + each, k): vector for each, vector in enumerate(vectors)}
+            loaded |= {(start + offset, k): vector for offset, vector in enumerate(vectors)}
         return loaded[offset, k], self.masks[offset, apart, lanes] if self.exists == OMITTED else None
 
     def _store(self, sums: dict[str, Value]) -> None:

@@ -47,42 +47,42 @@ def positions(f: Function, spec: WinogradSpec, a: Named, number: Value, sums: Se
     image, position = f.divided(image, size.z)
     out = f.at(f.at(f.at(a.data, image * a.image), position * step.z), y * high * step.y)
     for rows in row_kinds(f, spec, y, a.of("grid").y):
-        columns = [(_Back(f, spec, v, a, (rows, one)), n) for one, n in column_kinds(f, spec, a.of("grid").x)]
+        columns = [(_Back(f, spec, v, a, (rows, column)), n) for column, n in column_kinds(f, spec, a.of("grid").x)]
         if spec.out == SPATIAL:
             _from_staging(columns, sums, out, staging)
         else:
             _by_tiles(columns, sums, out)
 
 
-def _vectors(one: _Back, out: Value, **sums: Value) -> AbstractContextManager[Loop]:
+def _vectors(emitter: _Back, out: Value, **sums: Value) -> AbstractContextManager[Loop]:
     """Visit the vectors of channels, with the addresses of sums, output and biases."""
-    v, a = one.v, one.a
+    v, a = emitter.v, emitter.a
     moving: dict[str, Step] = {name: (place, v.bytes) for name, place in sums.items()}
     moving |= {"out": (out, a.channel * v.lanes), "bias": (a.bias, v.bytes), "left": (a.channels, -v.lanes)}
-    return walk(one.f, v.count(a.channels), **moving)
+    return walk(emitter.f, v.count(a.channels), **moving)
 
 
 def _by_tiles(columns: Sequence[tuple[_Back, Value]], sums: Sequence[Value], out: Value) -> None:
     """Emit the output transform of a row tile by tile, with all channels of a tile in the inner loop."""
-    for (one, count), first in zip(columns, sums, strict=True):
-        f, step, (high, wide) = one.f, one.a.of("step"), (kind.tile for kind in one.kinds)
+    for (emitter, count), first in zip(columns, sums, strict=True):
+        f, step, (high, wide) = emitter.f, emitter.a.of("step"), (kind.tile for kind in emitter.kinds)
         with (
-            walk(f, count, sums=(first, one.a.tile), out=(out, step.x * wide)) as tile,
-            _vectors(one, tile.out, sums=tile.sums) as some,
+            walk(f, count, sums=(first, emitter.a.tile), out=(out, step.x * wide)) as tile,
+            _vectors(emitter, tile.out, sums=tile.sums) as some,
         ):
-            mask = f.mask(some.left, one.v.lanes)
+            mask = f.mask(some.left, emitter.v.lanes)
             prefetch(f, f.at(some.out, step.x * wide), (step.y, high), (step.x, wide), write=True)  # the next tile's
-            values = one.tile(some.sums, some.bias, mask)
-            one.store(values, some.out, [[mask] * wide] * high, step, one.a.channel)
+            values = emitter.tile(some.sums, some.bias, mask)
+            emitter.store(values, some.out, [[mask] * wide] * high, step, emitter.a.channel)
         out = tile.out
 
 
 def _from_staging(columns: Sequence[tuple[_Back, Value]], sums: Sequence[Value], out: Value, staging: Value) -> None:
     """Emit the output transform of a row vector by vector of channels, with all tiles in the inner loop."""
-    one, names = columns[0][0], {f"sums{number}": first for number, first in enumerate(sums)}
-    f, v, a = one.f, one.v, one.a
+    emitter, names = columns[0][0], {f"sums{number}": first for number, first in enumerate(sums)}
+    f, v, a = emitter.f, emitter.v, emitter.a
     row_bytes = a.columns * v.bytes
-    with _vectors(one, out, **names) as some:
+    with _vectors(emitter, out, **names) as some:
         mask, to = f.mask(some.left, v.lanes), staging
         for (kind, count), name in zip(columns, names, strict=True):
             wide = kind.kinds[1].tile
@@ -91,8 +91,8 @@ def _from_staging(columns: Sequence[tuple[_Back, Value]], sums: Sequence[Value],
                     for j, value in enumerate(row):
                         f.store(value, f.at(tile.to, row_bytes * i) if i else tile.to, j * v.bytes)
             to = tile.to
-        with walk(f, one.kinds[0].tile, vectors=(staging, row_bytes), out=(some.out, a.of("step").y)) as line:
-            one.store_lines(line.vectors, a.of("size").x, line.out, a.channel, some.left)
+        with walk(f, emitter.kinds[0].tile, vectors=(staging, row_bytes), out=(some.out, a.of("step").y)) as line:
+            emitter.store_lines(line.vectors, a.of("size").x, line.out, a.channel, some.left)
 
 
 def weights(f: Function, spec: WinogradSpec, a: Named, number: Value, sums: Value, staging: Value) -> None:
@@ -101,8 +101,8 @@ def weights(f: Function, spec: WinogradSpec, a: Named, number: Value, sums: Valu
     ``number`` is the number of a src channel among those of all taps of the axis that is summed directly. If taps are
     contiguous, it is the number of a vector of dst channels.
     """
-    one, step = _Back(f, spec, Vectors(f, spec.isa.lanes), a, spec.transforms.axes), a.of("tap")
-    v = one.v
+    emitter, step = _Back(f, spec, Vectors(f, spec.isa.lanes), a, spec.transforms.axes), a.of("tap")
+    v = emitter.v
     if spec.out != BY_TAPS:
         directly, row = f.divided(number, a.named("rows"))
         out = f.at(f.at(a.data, row * a.row), directly * step.z)
@@ -114,7 +114,7 @@ def weights(f: Function, spec: WinogradSpec, a: Named, number: Value, sums: Valu
         high, wide = spec.transforms.taps
         with walk(f, v.count(a.channels), **moving) as some:
             mask = f.mask(some.left, v.lanes)
-            one.store(one.weights(some.sums, mask), some.out, [[mask] * wide] * high, step, a.channel)
+            emitter.store(emitter.weights(some.sums, mask), some.out, [[mask] * wide] * high, step, a.channel)
         return
     first, count = number * v.lanes, a.named("rows")
     left, begin, to = a.channels - first, f.at(sums, number * v.bytes), f.at(a.data, first * a.channel)
@@ -122,10 +122,10 @@ def weights(f: Function, spec: WinogradSpec, a: Named, number: Value, sums: Valu
         walk(f, a.taps, sums=(begin, count * a.sums_row), out=(to, step.z)) as tap,
         walk(f, count, sums=(tap.sums, a.sums_row), out=(tap.out, a.row)) as some,
     ):
-        one.prefetch_rows(some.sums, some.out)
-        for place, value in enumerate(chain(*one.weights(some.sums, f.mask(left, v.lanes)))):
+        emitter.prefetch_rows(some.sums, some.out)
+        for place, value in enumerate(chain(*emitter.weights(some.sums, f.mask(left, v.lanes)))):
             f.store(value, staging, place * v.bytes)
-        one.store_lines(staging, spec.filter, some.out, a.channel, left)
+        emitter.store_lines(staging, spec.filter, some.out, a.channel, left)
 
 
 @dataclass(frozen=True)
@@ -163,10 +163,10 @@ class _Back:
         The product of a value and 0 is NaN if the value is not finite.
         """
         f = self.f
-        zeros = found = f.zeros(self.v.kind)
+        zeros = flags = f.zeros(self.v.kind)
         for value in values:
-            found = f.fma(value, zeros, found)
-        beyond = f.op(mask.type, f"fcmp uno {found}, {found.name}")
+            flags = f.fma(value, zeros, flags)
+        beyond = f.op(mask.type, f"fcmp uno {flags}, {flags.name}")
         with f.when(f.any_of([f.op(mask.type, f"and {beyond}, {mask.name}")])):
             f.say(f"store atomic i64 1, {self.a.infinite} monotonic, align 8")
 

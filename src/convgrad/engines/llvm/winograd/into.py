@@ -53,17 +53,19 @@ def input_transform(
     (high, wide), step, columns = spec.transforms.tile, a.of("step"), column_kinds(f, spec, a.of("grid").x)
     left = part * (a.of("grid").x * wide) - a.of("pad").x
     for rows in row_kinds(f, spec, y, a.of("grid").y):
-        one = _Input(f, spec, Vectors(f, spec.isa.lanes), a, of_input, rows, columns, spec.a if of_input else spec.b)
+        emitter = _Input(
+            f, spec, Vectors(f, spec.isa.lanes), a, of_input, rows, columns, spec.a if of_input else spec.b
+        )
         tapped = {f"out{kind}": (out, a.of_tap) for kind, out in enumerate(outs)}
         with walk(f, a.taps, position=(position - a.of("pad").z, 1), **tapped) as tap:
             (exists,) = exist(f, tap.position, a.of("size").z, 1)
             top = f.select(exists, y * high - a.of("pad").y, a.of("size").y)  # no row from size.y on exists
             data = f.at(f.at(f.at(a.data, image * a.image), tap.position * step.z), top * step.y)
             to = [tap.carried[name] for name in tapped]
-            if one.contiguous == SPATIAL:
-                one.from_staging(data, top, left, to, staging)
+            if emitter.contiguous == SPATIAL:
+                emitter.from_staging(data, top, left, to, staging)
             else:
-                one.by_tiles(f.at(data, left * step.x), top, left, to)
+                emitter.by_tiles(f.at(data, left * step.x), top, left, to)
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,9 @@ class _Input:
     columns: Sequence[tuple[Filtering, Value]]  # with numbers of tiles
     contiguous: str  # the contiguous axis
 
-    def _size(self, one: Filtering) -> int:
+    def _size(self, filtering: Filtering) -> int:
         """Return the number of positions that a tile reads along an axis."""
-        return one.points if self.of_input else one.tile
+        return filtering.points if self.of_input else filtering.tile
 
     def by_tiles(self, data: Value, top: Value, left: Value, outs: Sequence[Value]) -> None:
         """Emit the transform tile by tile, with all channels of a tile in the inner loop."""
@@ -123,8 +125,8 @@ class _Input:
 
     def _store(self, columns: Filtering, values: Tile, out: Value) -> None:
         """Transform the values of a tile, and store its points."""
-        rows, columns_way = (one.way(self.spec.solves_for) for one in (self.rows, columns))
-        by = (rows.met, columns_way.met) if self.of_input else (rows.other, columns_way.other)
+        rows, columns_way = (filtering.way(self.spec.solves_for) for filtering in (self.rows, columns))
+        by = (rows.data, columns_way.data) if self.of_input else (rows.other, columns_way.other)
         _store_points(self.v, by, values, of_points(self.v, self.spec, (self.rows, columns), out, self.a.point))
 
     def from_staging(self, data: Value, top: Value, left: Value, outs: Sequence[Value], staging: Value) -> None:
@@ -167,12 +169,12 @@ class _Input:
 def filter_transform(f: Function, spec: WinogradSpec, a: Named, number: Value, out: Value, staging: Value) -> None:
     """Emit the filter transform of one vector of channels of K to out[point][panel][k][result].
 
-    ``number`` is the number of the vector; each tap of the axis that is summed directly has ``a.each``. A panel has two
-    vectors of output channels (results), and each vector is transformed separately. The taps are reversed in backward
-    data.
+    ``number`` is the number of the vector; each tap of the axis that is summed directly has ``a.vectors``. A panel has
+    two vectors of output channels (results), and each vector is transformed separately. The taps are reversed in
+    backward data.
     """
     v, tap, reversed_taps = Vectors(f, spec.isa.lanes), a.of("tap"), spec.solves_for == "src"
-    directly, vector_of_k = f.divided(number, a.each)
+    directly, vector_of_k = f.divided(number, a.vectors)
     first = vector_of_k * spec.isa.lanes
     count, results = f.min(a.channels - first, v.lanes), v.count(a.results)
     out = f.at(out, (directly * a.channels + first) * (PANEL * v.bytes))
@@ -243,8 +245,8 @@ def _transpose(
     """
     data, step, channels = lanes
     f, known, count = v.f, count if isinstance(count, int) else v.lanes, v.f.value(count)
-    each = {"data": (data, v.lanes * spec.element_bytes), "to": (to, v.lanes * v.bytes), "left": (count, -v.lanes)}
-    with walk(f, v.count(count), **each) as square:
+    moving = {"data": (data, v.lanes * spec.element_bytes), "to": (to, v.lanes * v.bytes), "left": (count, -v.lanes)}
+    with walk(f, v.count(count), **moving) as square:
         mask = f.mask(square.left, v.lanes)
         if following:
             prefetch(f, f.at(square.data, step * v.lanes), (step, v.lanes), (step, 1))

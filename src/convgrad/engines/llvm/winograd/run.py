@@ -86,10 +86,10 @@ class Tiled:
             old = self._results(at, dense(self._shape, self.problem.layouts[-1], result.itemsize))
             old[...] = result
         infinite = ctypes.c_int64(0)
-        given = {"bias": 0, **dict(zip((*self.problem.operands, "out"), (*operands, out), strict=True))}
+        addresses = {"bias": 0, **dict(zip((*self.problem.operands, "out"), (*operands, out), strict=True))}
         fixed, held = (ctypes.addressof(infinite), begin), (self, keep, memory, infinite)
         for group in range(self._groups):
-            moving = [given[name] + group * step for name, step in self._group_steps.items()]
+            moving = [addresses[name] + group * step for name, step in self._group_steps.items()]
             for stage in self.stages:
                 stage.run(self.plan, (*moving, *fixed), held)
         if infinite.value:
@@ -127,11 +127,14 @@ class Tiled:
 def tiled(problem: Problem, strides: Strides, machine: Machine, threads: int) -> Tiled:
     """Return the cached prepared call of a problem with Winograd's algorithm, for canonical arrays of these strides."""
     plan = winograd_plan(problem, machine, threads)
-    given = dict(zip((*problem.operands, "out"), strides, strict=True))
-    given = {name: plan.slices.strides(each) if len(each) > 1 else each for name, each in given.items()}
-    spec = spec_of(problem, machine.isa, given, plan)
+    strides_of = dict(zip((*problem.operands, "out"), strides, strict=True))
+    strides_of = {
+        name: plan.slices.strides(of_tensor) if len(of_tensor) > 1 else of_tensor
+        for name, of_tensor in strides_of.items()
+    }
+    spec = spec_of(problem, machine.isa, strides_of, plan)
     stages = tuple(
-        Stage(jit.compile(stage, module_of), filled(arguments(spec), made.numbers), made.scratch_bytes, time_ms)
-        for stage, made, time_ms in schedules(spec, given, plan)
+        Stage(jit.compile(stage, module_of), filled(arguments(spec), schedule.numbers), schedule.scratch_bytes, time_ms)
+        for stage, schedule, time_ms in schedules(spec, strides_of, plan)
     )
     return Tiled(problem, strides, machine, plan, stages)

@@ -69,9 +69,9 @@ def trees(f: Function, isa: Isa, a: Named, points: Points, rows: Rows, tree_of: 
     _micro_tiles(f, isa, a, points, rows, sum_up)
 
 
-def parts(f: Function, count: Value, each: Value | int) -> Value:
-    """Return the number of parts of at most ``each`` that ``count`` has."""
-    return f.divided(count + (each - 1), each)[0]
+def parts(f: Function, count: Value, size: Value | int) -> Value:
+    """Return the number of parts of at most ``size`` that ``count`` has."""
+    return f.divided(count + (size - 1), size)[0]
 
 
 def _micro_tiles(
@@ -124,8 +124,8 @@ class _MicroTile:
 
     def places(self, first: Value, step: Value) -> list[Value]:
         """Return the address of each vector of sums; their rows begin at ``first`` and are ``step`` bytes apart."""
-        found, row = [], first
+        places, row = [], first
         for _ in range(self.rows):
-            found += [self.v.f.at(row, n * self.v.bytes) for n in range(self.vectors)]
+            places += [self.v.f.at(row, n * self.v.bytes) for n in range(self.vectors)]
             row = self.v.f.at(row, step)
-        return found
+        return places

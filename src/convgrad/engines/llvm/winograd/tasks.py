@@ -84,9 +84,9 @@ def _block(f: Function, a: Named, number: Value) -> tuple[Part, Value, Value]:
 
 
 def _part(f: Function, a: Named, number: Value) -> Part:
-    """Return part ``number`` of the range from 0 to ``a.all``, divided into parts of length ``a.each``."""
-    first = number * a.each
-    return first, f.min(a.all - first, a.each)
+    """Return part ``number`` of the range from 0 to ``a.all``, divided into parts of length ``a.part``."""
+    first = number * a.part
+    return first, f.min(a.all - first, a.part)
 
 
 def _sums_back(
@@ -97,9 +97,9 @@ def _sums_back(
     ``points`` are the addresses of the transformed tiles and weights, and ``out.bias`` is that of the first bias.
     """
     (first, count), to, room = order.rows, f.at(f.scratch, a.sums_at), f.at(f.scratch, a.room_at)
-    given, biases = a.of("bias"), f.at(f.scratch, a.bias_at)
+    bias, biases = a.of("bias"), f.at(f.scratch, a.bias_at)
     pack_bias(f.module, spec.operands)
-    of_bias = {"given": given.data, "source": out.bias, "step": given.step}
+    of_bias = {"bias": bias.data, "source": out.bias, "step": bias.step}
     f.call("pack_bias", to=biases, count=out.channels, full=out.channels, **of_bias)
     out = out.but(bias=biases)
     sums.trees(f, spec.isa, a.of("gemm").but(n=out.channels), (*points, to), order.at_point, (a.k, a.levels, room))
@@ -206,7 +206,7 @@ def blocks_of_unit(f: Function, spec: WinogradSpec, a: Named, number: Value) -> 
     )
     block, segments = a.of("block"), a.of("segments")
     with f.loop(a.of("chains").all, first=f.value(0), a=points_a, b=points_b) as chain:
-        count = f.min(segments.all - chain.first, segments.each)
+        count = f.min(segments.all - chain.first, segments.part)
         _transform(spec, a, (chain.first, count), channels, (chain.a, chain.b), staging)
         chain.next(first=chain.first + count, a=f.at(chain.a, a.a_bytes), b=f.at(chain.b, a.b_bytes))
     with (
@@ -215,9 +215,9 @@ def blocks_of_unit(f: Function, spec: WinogradSpec, a: Named, number: Value) -> 
     ):
         m, n = f.min(all_m - of_m.first, block.m), f.min(all_n - of_n.first, block.n)
         begin_a, begin_b = f.at(points_a, of_m.first * F32_BYTES), f.at(points_b, of_n.first * F32_BYTES)
-        each = {"a": (begin_a, a.a_bytes), "b": (begin_b, a.b_bytes)}
-        with walk(f, a.of("chains").all, left=(segments.all, f.value(0) - segments.each), **each) as chain:
-            tiles, more = f.min(chain.left, segments.each) * a.length, f.compare("ne", chain.index, 0)
+        panels = {"a": (begin_a, a.a_bytes), "b": (begin_b, a.b_bytes)}
+        with walk(f, a.of("chains").all, left=(segments.all, f.value(0) - segments.part), **panels) as chain:
+            tiles, more = f.min(chain.left, segments.part) * a.length, f.compare("ne", chain.index, 0)
             sums.chains(f, spec.isa, a.of("gemm").but(m=m, n=n), (chain.a, chain.b, to), tiles, more)
         some = _out(f, a, tap, (first_m + of_m.first, m), (first_n + of_n.first, n))
         _weights(f, spec, some, to, staging)
@@ -265,8 +265,8 @@ def _chains(
     """Emit the sums of a unit's chains in order: transform the tiles of a chain, then add its products to the sums."""
     points_a, points_b, staging = (f.at(f.scratch, a.named(name)) for name in ("a_at", "b_at", "staging_at"))
     segments, (begin, chains), (_, of_m, of_n) = a.of("segments"), _part(f, a.of("chains"), index), channels
-    with f.loop(chains, first=begin * segments.each) as chain:
-        count = f.min(segments.all - chain.first, segments.each)
+    with f.loop(chains, first=begin * segments.part) as chain:
+        count = f.min(segments.all - chain.first, segments.part)
         _transform(spec, a, (chain.first, count), channels, (points_a, points_b), staging)
         of_sums, more = a.of("gemm").but(m=of_m[1], n=of_n[1]), f.compare("ne", chain.index, 0)
         sums.chains(f, spec.isa, of_sums, (points_a, points_b, to), count * a.length, more)
@@ -284,13 +284,13 @@ def _transform(
     """Emit the transforms of the tiles of some segments, of src and of dst, for the channels of a task."""
     f, (tap, *parts) = staging.function, channels
     for side, to, (first, extent) in zip("ab", points, parts, strict=True):
-        one, of_input = a.of(side), side == "a"
-        one = one.but(data=f.at(one.data, first * one.channel), channels=extent)
+        operand, of_input = a.of(side), side == "a"
+        operand = operand.but(data=f.at(operand.data, first * operand.channel), channels=extent)
         if of_input:
-            one = one.but(**{"pad.z": one.of("pad").z - tap})
+            operand = operand.but(**{"pad.z": operand.of("pad").z - tap})
         with f.loop(segments[1]) as segment:
-            outs = [f.at(to, segment.index * (one.of("grid").x * one.tile))]
-            into.input_transform(spec, of_input, one, segments[0] + segment.index, outs, staging)
+            outs = [f.at(to, segment.index * (operand.of("grid").x * operand.tile))]
+            into.input_transform(spec, of_input, operand, segments[0] + segment.index, outs, staging)
 
 
 _TASKS = (input_points, filter_points, rows_block, results_block, only_unit, blocks_of_unit, unit, units_sum)

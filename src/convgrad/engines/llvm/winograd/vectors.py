@@ -69,14 +69,14 @@ def row_kinds(f: Function, spec: WinogradSpec, y: Value, rows: Value) -> Iterato
 def column_kinds(f: Function, spec: WinogradSpec, columns: Value) -> list[tuple[Filtering, Value]]:
     """Return the filtering of the tiles of a row and their number, and those of a smaller last tile."""
     whole, *last = spec.kinds(1)
-    return [(whole, columns - len(last)), *((one, f.value(1)) for one in last)]
+    return [(whole, columns - len(last)), *((kind, f.value(1)) for kind in last)]
 
 
 def of_points(v: Vectors, spec: WinogradSpec, kinds: Kinds, first: Value, point: Value) -> list[list[Value]]:
     """Return the addresses of a tile's points. From ``first`` on, those of whole tiles are ``point`` bytes apart."""
     (high, wide), numbers = spec.transforms.sides, []
-    for one, all_points in zip(kinds, (high, wide), strict=True):
-        numbers.append([*range(one.points - 1), all_points - 1])
+    for kind, all_points in zip(kinds, (high, wide), strict=True):
+        numbers.append([*range(kind.points - 1), all_points - 1])
     places = [*lattice(v.f, first, (point * wide, high), (point, wide))]
     return [[places[row][column] for column in numbers[1]] for row in numbers[0]]
 
@@ -119,4 +119,4 @@ def inside(f: Function, first: Value, extent: Value, size: int) -> Value:
 def exist(f: Function, first: Value, extent: Value, size: int) -> list[Value]:
     """Return whether each of the ``size`` positions from ``first`` on exists, on an axis with ``extent`` positions."""
     positions = [first + n if n else first for n in range(size)]
-    return [f.compare("sge", each, 0) & f.compare("slt", each, extent) for each in positions]
+    return [f.compare("sge", position, 0) & f.compare("slt", position, extent) for position in positions]
