@@ -19,7 +19,7 @@ _EXP = [1 / math.factorial(k) for k in range(14)]  # |r| <= ln(2)/2: the remaind
 _ATANH = [2 / k for k in range(1, 24, 2)]  # |s| <= 0.172: the remainder is below 2^-60
 _COS = [(-1) ** k / math.factorial(2 * k) for k in range(9)]  # abs(angle) <= pi/4: the remainder is below 2^-58
 _SIN = [(-1) ** k / math.factorial(2 * k + 1) for k in range(9)]
-_FRACTION, _ONE, _BIAS = (1 << 52) - 1, 1023 << 52, 1023
+_FRACTION, _EXPONENT_OF_ONE, _BIAS = (1 << 52) - 1, 1023 << 52, 1023
 
 
 def exp64(x: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ def log64(x: Tensor) -> Tensor:
     subnormal = (x < 2.0**-1000) & (x > 0)
     scaled = torch.where(subnormal, x * 2.0**200, x)
     bits = scaled.contiguous().view(torch.int64)
-    fraction = ((bits & _FRACTION) | _ONE).view(_F64)
+    fraction = ((bits & _FRACTION) | _EXPONENT_OF_ONE).view(_F64)
     large = fraction > math.sqrt(2)
     fraction = torch.where(large, fraction * 0.5, fraction)
     power = ((bits >> 52) - _BIAS + large.to(torch.int64) - 200 * subnormal.to(torch.int64)).to(_F64)

@@ -146,8 +146,12 @@ def _as_equal_parts(errors: Errors, square: F64Array, fmt: Format, parts: int) -
 
 
 # Estimates of K vary by a factor of 2, and more for large K, so verdicts give K in words.
-_SEEN: tuple[tuple[float, str], ...] = ((3.0, "about 2 of them"), (5.5, "about 4 of them"), (14.0, "about 8 of them"))
+_DETECTED: tuple[tuple[float, str], ...] = (
+    (3.0, "about 2 of them"),
+    (5.5, "about 4 of them"),
+    (14.0, "about 8 of them"),
+)
 
 
 def _about(number: float) -> str:
-    return next((words for maximum, words in _SEEN if number < maximum), TENS)
+    return next((words for maximum, words in _DETECTED if number < maximum), TENS)
