@@ -80,7 +80,7 @@ def _driver(module: Module, spec: Spec, emitter: Emitter) -> None:
     a = arguments_of_spec(f, spec)
     with driver(f, spec.isa, a):
         emitter.begin(f, spec)
-        with claims(f, a.counter, lambda: a.task_count) as task:
+        with claims(f, lambda: a.counter, lambda: a.task_count) as task:
             f.call("task", f.arguments, f.scratch, f.at(a.tasks, task * emitter.task.bytes))
 
 
@@ -107,10 +107,10 @@ def driver(f: Function, isa: Isa, a: Named) -> Iterator[None]:
 
 
 @contextmanager
-def claims(f: Function, counter: Value, count: Callable[[], Value]) -> Iterator[Value]:
+def claims(f: Function, counter: Callable[[], Value], count: Callable[[], Value]) -> Iterator[Value]:
     """Emit a block that runs for each number below ``count`` that this thread claims from a counter."""
     with f.loop(count()):
-        number = f.op("i64", f"atomicrmw add {counter}, i64 1 monotonic")
+        number = f.op("i64", f"atomicrmw add {counter()}, i64 1 monotonic")
         with f.when(number < count()):
             yield number
 
@@ -126,7 +126,7 @@ def claimed(f: Function, isa: Isa, a: Named, count: Value, begin: Callable[[], N
         if begin is not None:
             with f.when(f.op("i64", f"load atomic i64, {a.counter} monotonic, align 8") < count):
                 begin()
-        with claims(f, a.counter, lambda: count) as number, f.when(going(f, a)):
+        with claims(f, lambda: a.counter, lambda: count) as number, f.when(going(f, a)):
             yield number
 
 

@@ -107,7 +107,7 @@ class _Stage:
 
         Tasks of a stopped call count as finished, so that no thread waits for them.
         """
-        with claims(self.f, self.counter("claimed"), lambda: self.count) as task:
+        with claims(self.f, lambda: self.counter("claimed"), lambda: self.count) as task:
             with self.f.when(going(self.f, flags)):
                 yield task
             self.f.op("i64", f"atomicrmw add {self.counter('finished')}, i64 1 acq_rel")
