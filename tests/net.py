@@ -1,4 +1,4 @@
-"""The net under a change of the engine: what 240 problems become on three instruction sets, in names of its own.
+"""The net under a change of the engine: what 269 problems become on each instruction set, in names of its own.
 
 ``python tests/net.py`` writes ``tests/golden/net.txt`` anew, for the problem lines that stand in it. A line of the file
 is a problem; each line under it is one instruction set's plan as values, then hashes of its tables, its numbers and its
