@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 class Program:
     """Maps and sums that one driver computes in order. The results are there after ``run``.
 
-    If ``by_rows``, each task computes all stages of some rows, so no stage may read rows of another task: all stages
-    have the same rows, which have ``columns`` elements, and no stage needs a tree. Without kernels, NumPy computes each
-    stage when it is added.
+    If ``columns`` is a number, all stages have the same rows of so many elements, and each task computes all stages of
+    some rows. Then no stage may read another task's rows, or need a tree. Without kernels, NumPy computes each stage
+    when it is added.
     """
 
     __slots__ = ("_addresses", "_calls", "_columns", "_kept", "_stages", "_threads")
