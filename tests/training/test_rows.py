@@ -182,14 +182,16 @@ def test_python_numbers_keep_the_type(name: str, dtype: torch.dtype) -> None:
 )
 def test_losses_and_gradients_near_f64(loss: str, reduction: str) -> None:
     torch.manual_seed(0)
-    x, t = torch.randn(6, 5), torch.rand(6, 5)
+    x, t, weights = torch.randn(6, 5), torch.rand(6, 5), torch.rand(6, 5)
     calls = {
         "cross_entropy": lambda x: torch.nn.functional.cross_entropy(
             x, torch.tensor([0, 1, 4, -100, 2, 3]), torch.arange(1.0, 6).to(x.dtype), reduction=reduction
         ),
-        "bce": lambda x: torch.nn.functional.binary_cross_entropy(x.sigmoid(), t.to(x.dtype), reduction=reduction),
+        "bce": lambda x: torch.nn.functional.binary_cross_entropy(
+            x.sigmoid(), t.to(x.dtype), weights.to(x.dtype), reduction=reduction
+        ),
         "bce_logits": lambda x: torch.nn.functional.binary_cross_entropy_with_logits(
-            x, t.to(x.dtype), reduction=reduction
+            x, t.to(x.dtype), weights.to(x.dtype), pos_weight=1 + weights[0].to(x.dtype), reduction=reduction
         ),
         "l1": lambda x: torch.nn.functional.l1_loss(x, t.to(x.dtype), reduction=reduction),
     }
