@@ -65,6 +65,16 @@ def test_outside_the_context_the_table_says_so() -> None:
     assert ". Use convgrad.torch.same_bits()." in str(found)
 
 
+def test_own_operators_never_vary_outside_the_context() -> None:
+    layer, x = ct.reproducible(nn.Conv2d(2, 3, 3)), torch.rand(1, 2, 5, 5)
+    found = ct.audit(lambda: layer(x))
+    assert set(found.ours) == {"convgrad::forward"}
+    assert found
+    assert not list(found.cures())
+    assert "computed by convgrad, in one order: 1 operator, 1 call" in str(found)
+    assert "operators of the step that may vary: 0" in str(ct.report(layer, step=lambda: layer(x)))
+
+
 def test_types_and_layouts_without_a_row_may_vary() -> None:
     found = ct.audit(
         lambda: (torch.ones(3, dtype=torch.float64).sum(), torch.ones(2, 2).to_sparse() @ torch.ones(2, 2))

@@ -25,6 +25,7 @@ _TITLES = {
 _COMPUTED_BY_PYTORCH = "may vary here, because PyTorch computed them outside same_bits()"
 _PLACES = 3  # max places in a line
 _OUTSIDE = "Use convgrad.torch.same_bits()"
+_OWN = "convgrad::"  # the begin of the names of convgrad's own operators
 
 
 @dataclass(frozen=True)
@@ -48,22 +49,31 @@ class Audit:
 
     def __bool__(self) -> bool:
         """Return whether no operator may vary, in the block in which the step ran."""
-        return not self.varying and (self.inside or not self.ours)
+        return not self.varying and not self._replaceable
 
     def __str__(self) -> str:
         """Return the table as text."""
-        groups = {VARIES: self.varying, OURS: self.ours, FIXED_GROUP: self.fixed}
+        replaceable = self._replaceable
+        ours = {name: places for name, places in self.ours.items() if name not in replaceable}
+        groups = {_TITLES[VARIES]: self.varying, _COMPUTED_BY_PYTORCH: replaceable, _TITLES[OURS]: ours}
+        groups[_TITLES[FIXED_GROUP]] = self.fixed
+        always = groups.keys() - {_COMPUTED_BY_PYTORCH if self.inside else _TITLES[OURS]}
         lines = []
-        for group, operators in groups.items():
-            calls = sum(places.total() for places in operators.values())
-            title = _TITLES[group] if self.inside or group != OURS else _COMPUTED_BY_PYTORCH
-            lines.append(f"{title}: {counted(len(operators), 'operator')}, {counted(calls, 'call')}")
-            lines += [] if group == FIXED_GROUP else self._operators(operators)
+        for title, operators in groups.items():
+            if operators or title in always:
+                calls = sum(places.total() for places in operators.values())
+                lines.append(f"{title}: {counted(len(operators), 'operator')}, {counted(calls, 'call')}")
+            lines += [] if operators is self.fixed else self._operators(operators)
         return "\n".join(lines)
+
+    @property
+    def _replaceable(self) -> Mapping[str, Counter[str]]:
+        """The operators that PyTorch computed outside ``same_bits()``; convgrad computes its own everywhere."""
+        return {} if self.inside else {name: at for name, at in self.ours.items() if not name.startswith(_OWN)}
 
     def cures(self) -> Iterator[str]:
         """Yield a line for each operator that varies in the block in which the step ran, with what to do about it."""
-        yield from self._operators({**self.varying, **({} if self.inside else self.ours)})
+        yield from self._operators({**self.varying, **self._replaceable})
 
     def _operators(self, operators: Mapping[str, Counter[str]]) -> Iterator[str]:
         for name, places in sorted(operators.items(), key=lambda pair: -pair[1].total()):
@@ -74,9 +84,9 @@ class Audit:
 
     def _cure(self, name: str) -> str:
         """Return what the user can do about an operator; "" if nothing need be done."""
-        if name not in self.varying:
-            return "" if self.inside else _OUTSIDE
-        return cure_of(name)
+        if name in self.varying:
+            return cure_of(name)
+        return _OUTSIDE if name in self._replaceable else ""
 
 
 def audit(step: Callable[[], object]) -> Audit:
@@ -130,7 +140,7 @@ def _group_of_call(name: str, arguments: object) -> str:
     if group != FIXED_GROUP and any(
         tensor.layout != torch.strided or tensor.device.type != "cpu" for tensor in tensors
     ):
-        return VARIES if not name.startswith("convgrad::") else group
+        return VARIES if not name.startswith(_OWN) else group
     floats = [tensor for tensor in tensors if (tensor.is_floating_point() and tensor.dim()) or tensor.is_complex()]
     if row is not None and any(tensor.dtype not in row.types for tensor in floats):
         return VARIES
@@ -139,4 +149,4 @@ def _group_of_call(name: str, arguments: object) -> str:
     packet = name.removeprefix("aten::").partition(".")[0].removesuffix("_")
     if group == FIXED_GROUP and packet in ARITHMETIC and any(tensor.is_complex() for tensor in tensors):
         return VARIES
-    return OURS if name.startswith("convgrad::") else group
+    return OURS if name.startswith(_OWN) else group
