@@ -159,6 +159,16 @@ def range_of_steps(page: Path) -> str:
     )
 
 
+def slow_operators(page: Path) -> str:
+    """Return the operators that same_bits slows down most, by their mean times as multiples of PyTorch's."""
+    times: dict[str, list[float]] = {}
+    for row in rows_of("step_operators.csv"):
+        times.setdefault(row["operator"], []).append(1 / float(row["ratio"]))
+    slowest = sorted(times, key=lambda name: -geometric_mean(times[name]))[:4]
+    lines = [(name, f"{geometric_mean(times[name]):.1f}", f"{max(times[name]):.1f}") for name in slowest]
+    return table(("operator", "mean", "worst case"), *lines)
+
+
 def chart(page: Path) -> str:
     """Return the picture of training steps, with its figures in words."""
     rows = [row for row in rows_of("torch_steps.csv") if row["format"] == "contiguous"]
@@ -176,7 +186,7 @@ def chart(page: Path) -> str:
 
 
 TEXTS: Mapping[str, Callable[[Path], str]] = {
-    each.__name__: each for each in (hashes, networks, costs, step_times, range_of_steps, chart)
+    each.__name__: each for each in (hashes, networks, costs, step_times, range_of_steps, slow_operators, chart)
 }
 
 

@@ -270,3 +270,26 @@ def test_fused_steps_of_empty_parameters(rule: Any) -> None:
     with same_bits():
         rule([empty, other], 0.25, fused=True).step()
     assert (other < 1).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("norm", ["layer", "group", "batch"])
+def test_a_missing_weight_is_1_and_a_missing_bias_is_0(norm: str, dtype: torch.dtype) -> None:
+    x, weight, bias = torch.randn(3, 4, 5).to(dtype), torch.randn(4).to(dtype), torch.randn(4).to(dtype)
+    calls = {
+        "layer": lambda *affine: torch.nn.functional.layer_norm(x.transpose(1, 2), [4], *affine),
+        "group": lambda *affine: torch.nn.functional.group_norm(x, 2, *affine),
+        "batch": lambda *affine: torch.nn.functional.batch_norm(x, None, None, *affine, training=True),
+    }
+    ones, zeros, call = torch.ones_like(weight), torch.zeros_like(bias), calls[norm]
+    with same_bits():
+        for missing, given in (((weight, None), (weight, zeros)), ((None, bias), (ones, bias)), ((), (ones, zeros))):
+            assert torch.equal(call(*missing), call(*given)), missing
+
+
+def test_cross_entropies_of_0_and_1() -> None:
+    x = torch.tensor([0.0, 1.0, 0.0, 1.0, 0.5])
+    target = torch.tensor([0.0, 1.0, 1.0, 0.0, 1.0])
+    expected = torch.nn.functional.binary_cross_entropy(x, target, reduction="none")
+    with same_bits():
+        assert torch.equal(torch.nn.functional.binary_cross_entropy(x, target, reduction="none"), expected)
