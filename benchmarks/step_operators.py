@@ -64,7 +64,7 @@ def _of_rows(x: torch.Tensor, g: torch.Tensor) -> Iterator[tuple[str, Call]]:
 def _of_parameters(x: torch.Tensor, g: torch.Tensor) -> Iterator[tuple[str, Call]]:
     """Yield normal random numbers, a sum, and steps of optimizers."""
     yield "randn", lambda: torch.randn(x.shape)
-    yield "sum", lambda: x.sum()
+    yield "sum", x.sum
     for name, rule, fused in (
         ("SGD", torch.optim.SGD, False),
         ("SGD, fused", torch.optim.SGD, True),

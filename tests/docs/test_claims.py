@@ -7,6 +7,7 @@ import hashlib
 import random
 import re
 import runpy
+from collections.abc import Callable
 from itertools import starmap
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 import convgrad
 from convgrad import cases
+from convgrad.errors import UnsupportedError
 from convgrad.graph import to_json
 from convgrad.scale.checkpoint import EVERY_S
 from convgrad.scale.cut import GOOD_BYTES, MAX_BYTES
@@ -273,9 +275,32 @@ def test_counts_and_times_are_those_of_the_committed_runs() -> None:
     rows = [row for row in figures.rows_of("one_hash.csv") if row["aten"] == "avx512" and row["threads"] in "12"]
     count = figures.WORDS[len({row["plain"] for row in rows})]
     assert f"{count} different fingerprints for these {figures.WORDS[len(rows)]} runs" in text_of("same_hash.md")
-    times = [1 / float(row["ratio"]) for row in figures.rows_of("step_operators.csv") if row["operator"] == "softmax"]
-    words = f"softmax takes {min(times):.1f} to {max(times):.1f} times as long as"
-    assert words in " ".join(text_of("training_step.md").split())
+
+
+def test_refused_operators_have_the_cures_of_the_page() -> None:
+    """What the page says to do about an operator that same_bits refuses."""
+    torch = pytest.importorskip("torch")
+    same_bits = pytest.importorskip("convgrad.torch").same_bits
+    text = text_of("training_step.md")
+    lstm, x = torch.nn.LSTM(3, 4), torch.rand(2, 1, 3)
+    image, functional = torch.rand(1, 2, 5, 5), torch.nn.functional
+    refused: dict[str, Callable[[], object]] = {
+        "`nn.LSTM`": lambda: lstm(x),
+        "bicubic": lambda: functional.interpolate(image, size=7, mode="bicubic"),
+        "antialiased": lambda: functional.interpolate(image, size=7, mode="bilinear", antialias=True),
+        "f64": lambda: image.double().sum(),
+        "CTC": lambda: functional.ctc_loss(torch.rand(4, 1, 3).log_softmax(2), torch.ones(1, 2).long(), [4], [2]),
+        "`cumsum`": lambda: image.cumsum(0),
+        "`x ** 0.3`": lambda: image**0.3,
+    }
+    with same_bits():
+        for words, call in refused.items():
+            assert words in text
+            with pytest.raises(UnsupportedError, match="B2"):
+                call()
+        functional.interpolate(image, size=7, mode="bilinear")
+        with torch.backends.mkldnn.flags(enabled=False):
+            lstm(x)
 
 
 def test_compiled_code_of_another_setting_is_wrong() -> None:

@@ -57,6 +57,12 @@ def lacking(found: dict[str, float], least: dict[str, float]) -> dict[str, float
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_line_of_prose_is_a_comment(page: Path) -> None:
+    """The site leaves out a line that begins with a percent sign."""
+    assert not re.findall(r"(?m)^\s*%.*", NO_PROSE.sub("", page.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_few_sentences_have_faults(page: Path) -> None:
     each = list(sentences(page))
     found = [(sentence, kinds) for sentence in each if (kinds := faults(sentence))]

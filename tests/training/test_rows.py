@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 import convgrad
 from convgrad.spec.elementwise.table import MAPS
 from convgrad.torch import same_bits
+from convgrad.torch.training import channels
 from convgrad.torch.training.groups import rows
 from convgrad.torch.training.row import ROWS, overloads_of
 from tests.training.digests import digest
@@ -293,3 +294,24 @@ def test_cross_entropies_of_0_and_1() -> None:
     expected = torch.nn.functional.binary_cross_entropy(x, target, reduction="none")
     with same_bits():
         assert torch.equal(torch.nn.functional.binary_cross_entropy(x, target, reduction="none"), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (700, 96), (40, 1024), (3, 1025), (0, 5), (5, 0)])
+def test_large_tensors_are_computed_row_by_row(
+    shape: tuple[int, int], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program by rows has the bits of one by stages, also for rows that are too long for it."""
+    x, g, weight, bias = (torch.randn(extents).to(dtype) for extents in (shape, shape, shape[1:], shape[1:]))
+    found = []
+    for room in (1 << 40, 1):
+        monkeypatch.setattr(channels, "_cache_bytes", lambda room=room: room)
+        with same_bits():
+            y, mean, inverse = torch.ops.aten.native_layer_norm(x, shape[1:], weight, bias, 1e-5)
+            moments = mean.float(), inverse.float()
+            of_norm = torch.ops.aten.native_layer_norm_backward(g, x, shape[1:], *moments, weight, bias, [True] * 3)
+            e, log = torch.softmax(x, 1), torch.log_softmax(x, 1)
+            of_e = torch.ops.aten._softmax_backward_data(g, e, 1, dtype)
+            of_log = torch.ops.aten._log_softmax_backward_data(g, log, 1, dtype)
+        found.append((y, *moments, *of_norm, e, log, of_e, of_log))
+    assert all(torch.equal(a.nan_to_num(7), b.nan_to_num(7)) for a, b in zip(*found, strict=True))
