@@ -42,8 +42,8 @@ def _exponentials(self: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
 def _exponentials_of_rows(program: ChannelProgram, rows: ChannelView, largest: Tensor) -> tuple[Tensor, Floats]:
     """Return e = exp(x - largest), and the sums of e in f64, for the elements of each row."""
     e = torch.empty_like(rows.tensor, dtype=torch.float32)
-    options = {"coefficients": (largest.reshape(-1),), "products": False, "terms": e}
-    return e, program.sums_of("exp_of_difference", rows, **options)
+    sums = program.sums_of("exp_of_difference", rows, coefficients=(largest.reshape(-1),), products=False, terms=e)
+    return e, sums
 
 
 @row(

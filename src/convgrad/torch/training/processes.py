@@ -29,9 +29,8 @@ class PartsOfBatch:
         if number is None or number < 1:
             raise InvalidAttributeError(f"PartsOfBatch: parts must be a positive integer; got {parts!r:.200}")
         self.parts = number
-        self._part_gradients: dict[
-            int, list[Tensor]
-        ] = {}  # by parameter, because the buckets change after the first step
+        # by parameter, because the buckets change after the first step
+        self._part_gradients: dict[int, list[Tensor]] = {}
 
     def add(self, bucket: GradBucket) -> Tensor:
         """Keep the gradients of a part; return zeros, or after the last part the mean over all parts.
