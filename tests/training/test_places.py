@@ -1,0 +1,99 @@
+"""Programs of several stages have the same bits in other threads and in forked processes, on both pools."""
+
+from __future__ import annotations
+
+import faulthandler
+import math
+import os
+import sys
+import threading
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+import torch
+
+import convgrad
+import convgrad.torch as ct
+from convgrad.torch import same_bits
+from tests.support.children import HANG_S
+
+SHAPES = {"small": (2, 6, 5, 5), "of several tasks": (4, 12, 70, 70)}
+
+
+def operands_of(shape: tuple[int, ...]) -> list[torch.Tensor]:
+    """Return an input, its gradient, and weights and biases of channels and of the last axis."""
+    return [torch.randn(extents) for extents in (shape, shape, *[shape[1:2]] * 2, *[shape[-1:]] * 2)]
+
+
+def digest(x: torch.Tensor, g: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *columns: torch.Tensor) -> str:
+    """Return the hash of norms, softmax and their gradients, without autograd, which refuses to run after a fork."""
+    aten, (images, channels, *extents) = torch.ops.aten, x.shape
+    y, mean, inverse = aten.native_batch_norm(x, weight, bias, None, None, True, 0.1, 1e-5)
+    results = [y, *aten.native_batch_norm_backward(g, x, weight, None, None, mean, inverse, True, 1e-5, [True] * 3)]
+    sizes = images, channels, math.prod(extents), 3
+    y, mean, inverse = aten.native_group_norm(x, weight, bias, *sizes, 1e-5)
+    results += [y, *aten.native_group_norm_backward(g, x, mean, inverse, weight, *sizes, [True] * 3)]
+    rows = x.shape[-1:]
+    y, mean, inverse = aten.native_layer_norm(x, rows, *columns, 1e-5)
+    results += [y, *aten.native_layer_norm_backward(g, x, rows, mean, inverse, *columns, [True] * 3)]
+    for dim in (1, 3):
+        y = torch.softmax(x, dim)
+        results += [y, aten._softmax_backward_data(g, y, dim, torch.float32), torch.log_softmax(x, dim)]
+    return ct.fingerprint(results)
+
+
+def in_a_thread(compute: Callable[[], str]) -> str:
+    found: list[str] = []
+    threads = [threading.Thread(target=lambda: found.append(compute())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found[0] == found[1]
+    return found[0]
+
+
+def in_a_fork(compute: Callable[[], str]) -> str:
+    compute()  # so that the parent has a pool, whose threads the child does not have
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            faulthandler.dump_traceback_later(HANG_S, exit=True)
+            torch.set_num_threads(1)  # as PyTorch's DataLoader does, because OpenMP's threads stayed in the parent
+            os.write(writing, compute().encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        found = pipe.read()
+    os.waitpid(child, 0)
+    return found
+
+
+PLACES: dict[str, Callable[[Callable[[], str]], str]] = {
+    "here": lambda compute: compute(),
+    "in two threads": in_a_thread,
+    "in a fork": in_a_fork,
+}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="forks")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize(("size", "place", "pool"), list(product(SHAPES, PLACES, ("own", "openmp"))))
+def test_programs_in_other_places(size: str, place: str, pool: str) -> None:
+    operands = operands_of(SHAPES[size])
+    session = same_bits().start()
+    try:
+        with convgrad.threads(1):
+            expected = digest(*operands)
+
+        def compute() -> str:
+            with convgrad.threads(3):
+                return digest(*operands)
+
+        with convgrad.threads(pool=pool):
+            assert PLACES[place](compute) == expected
+    finally:
+        session.stop()
