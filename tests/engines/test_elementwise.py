@@ -63,13 +63,13 @@ def described(tensors: list[Memory], extents: Extents) -> tuple[tuple[Strided, .
     return tuple([one.strides for one in tensors]), extents, [one.memory.address for one in tensors]
 
 
-def called(isa: str, stage: run.PreparedStage, threads: int, addresses: list[int]) -> None:
-    run.prepared(ISAS[isa], (stage,), threads)(addresses, None)
+def called(stage: run.PreparedStage, threads: int, addresses: list[int]) -> None:
+    run.prepared((stage,), threads)(addresses, None)
 
 
 def mapped(isa: str, name: str, tensors: list[Memory], extents: Extents, threads: int) -> None:
     strides, _, addresses = described(tensors, extents)
-    called(isa, run.map_stage(ISAS[isa], name, strides, extents), threads, addresses)
+    called(run.map_stage(ISAS[isa], name, strides, extents), threads, addresses)
 
 
 def results_of(name: str) -> int:
@@ -145,7 +145,7 @@ def summed(isa: str, summands: Summands, operands: list[Guarded], threads: int) 
     images, channels, positions = summands.shape
     found = np.full((summands.sums, sections_of(images, positions, summands.combined).count, channels), np.nan)
     addresses = [*[one.address for one in operands], address_of(found)]
-    called(isa, run.sums_stage(ISAS[isa], summands, threads), threads, addresses)
+    called(run.sums_stage(ISAS[isa], summands, threads), threads, addresses)
     return found
 
 
@@ -217,7 +217,7 @@ def test_trees_have_the_bits_of_their_order(isa: str, rows: int) -> None:
         values = Memory(drawn(rng, shape), shape, "f64")
         found = Memory(np.full((matrices, 1, width), np.nan), shape, "f64")
         stage = run.trees_stage(ISAS[isa], *shape)
-        called(isa, stage, 1 + width % 3, [values.memory.address, found.memory.address])
+        called(stage, 1 + width % 3, [values.memory.address, found.memory.address])
         both = found.array[:, 0], totals_by_numpy(values.array)
         assert_same_bits(*[np.where(np.isnan(one), np.nan, one) for one in both], shape)  # maps make NaNs canonical
         assert found.memory.intact()
@@ -234,7 +234,7 @@ def test_all_are_compiled_for_every_instruction_set(isa: str) -> None:
     ]
     specs = *maps_of_f16, *both, trees.TreesSpec(ISAS[isa]), maps.ListsSpec(maps_of_f16[0])
     for by_rows in (False, True):
-        assert "driver:" in jit.assembly(stages.module_of(ISAS[isa], specs, by_rows), ISAS[isa])
+        assert "driver:" in jit.assembly(stages.module_of(specs, by_rows), ISAS[isa])
 
 
 GOLDEN = "44de053934cedccc"  # of all maps and sums on the same numbers: the same on every instruction set

@@ -39,18 +39,18 @@ def computed(call: run.PreparedDriver, count: int) -> np.ndarray:
 @pytest.mark.parametrize(("isa", "threads"), list(product(HOST, (1, 2, 5))))
 def test_a_stage_begins_after_all_tasks_of_the_one_before(isa: str, threads: int) -> None:
     for _ in range(20):
-        assert (computed(run.prepared(ISAS[isa], chain(isa, 5), threads), 5) == 2.0**32).all()
+        assert (computed(run.prepared(chain(isa, 5), threads), 5) == 2.0**32).all()
 
 
 def test_threads_that_leave_are_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that looks once leaves the driver, and the one with the last task computes the following stages."""
     parts = chain(HOST[0], 4)
     monkeypatch.setattr(driver, "LOOKS", 0)
-    text = stages.module_of(ISAS[HOST[0]], tuple([stage.spec for stage in parts]), by_rows=False)
+    text = stages.module_of(tuple([stage.spec for stage in parts]), by_rows=False)
     assert "looks, 0" in text
     (impatient,) = jit.functions(ISAS[HOST[0]], lambda: text, driver=jit.DRIVER)
     monkeypatch.setattr(run, "_driver", lambda *_: impatient)
-    call = run.PreparedDriver(ISAS[HOST[0]], parts, 3, by_rows=False)
+    call = run.PreparedDriver(parts, 3, by_rows=False)
     for _ in range(50):
         assert (computed(call, 4) == 2.0**16).all()
 
@@ -63,7 +63,7 @@ def test_a_stopped_call_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         run_on_pool(kernel, arguments, *others)
 
     monkeypatch.setattr("convgrad.engines.llvm.execute.pools.run", stopped)
-    assert np.isnan(computed(run.PreparedDriver(ISAS[HOST[0]], chain(HOST[0], 3), 2, by_rows=False), 3)).all()
+    assert np.isnan(computed(run.PreparedDriver(chain(HOST[0], 3), 2, by_rows=False), 3)).all()
 
 
 @pytest.mark.parametrize(("isa", "rows"), list(product(HOST, (1, 2, 130, 131, 1000))))
@@ -80,7 +80,7 @@ def test_tasks_of_rows_have_the_bits_of_stages_in_order(isa: str, rows: int) -> 
             run.map_stage(ISAS[isa], "product", (dense, Strided("", 0, 4), dense), (1, rows, 126)),
         )
         addresses = [*map(address_of, (factors, factors, squares, x, squares, result))]
-        run.prepared(ISAS[isa], parts, 3, by_rows)(addresses, (x, factors))
+        run.PreparedDriver(parts, 3, by_rows)(addresses, (x, factors))
         found.append(result)
     assert_same_bits(*found, rows)
     assert_same_bits(found[0], x * (factors * factors)[:, None], rows)

@@ -11,9 +11,9 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 import convgrad
+from convgrad.engines.llvm.elementwise import run
 from convgrad.spec.elementwise.table import MAPS
 from convgrad.torch import same_bits
-from convgrad.torch.training import channels
 from convgrad.torch.training.groups import rows
 from convgrad.torch.training.row import ROWS, overloads_of
 from tests.training.digests import digest
@@ -304,8 +304,9 @@ def test_large_tensors_are_computed_row_by_row(
     """A program by rows has the bits of one by stages, also for rows that are too long for it."""
     x, g, weight, bias = (torch.randn(extents).to(dtype) for extents in (shape, shape, shape[1:], shape[1:]))
     found = []
-    for room in (1 << 40, 1):
-        monkeypatch.setattr(channels, "_cache_bytes", lambda room=room: room)
+    for fit in (True, False):
+        run.prepared.cache_clear()
+        monkeypatch.setattr(run, "_fit_cache", lambda parts, fit=fit: fit)
         with same_bits():
             y, mean, inverse = torch.ops.aten.native_layer_norm(x, shape[1:], weight, bias, 1e-5)
             moments = mean.float(), inverse.float()

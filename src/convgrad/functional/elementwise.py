@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from convgrad import engines
 from convgrad.engines.addresses import address_of, array_at
-from convgrad.engines.tensors import Extents, Lists, Strided, Summands, rows_of_task
+from convgrad.engines.tensors import TASK_ELEMENTS, Extents, Lists, Strided, Summands, rows_of_task
 from convgrad.float_environment import in_default_environment
 from convgrad.formats import F32, F64, FORMATS, Format, store
 from convgrad.spec.elementwise import sums as by_numpy
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Program:
     """Maps and sums that one driver computes in order. The results are there after ``run``.
 
-    If ``columns`` is a number, all stages have the same rows of so many elements, and each task computes all stages of
-    some rows. Then no stage may read another task's rows, or need a tree. Without kernels, NumPy computes each stage
+    If ``columns`` is a number, all stages have the same rows of so many elements, so that a task may compute all stages
+    of some rows. Then no stage may read another task's rows, or need a tree. Without kernels, NumPy computes each stage
     when it is added.
     """
 
@@ -59,10 +59,9 @@ class Program:
             return
         if self._calls is None:
             compute_by_numpy(name, tensors, extents, addresses)
-        elif self._columns is None or not of_rows:
-            self._add(self._calls.map(name, tensors, extents), addresses, keep)
         else:
-            self._add(self._calls.map(name, tensors, extents, rows_of_task(self._columns)), addresses, keep)
+            max_columns = TASK_ELEMENTS if self._columns is None or not of_rows else rows_of_task(self._columns)
+            self._add(self._calls.map(name, tensors, extents, max_columns), addresses, keep)
 
     def sums(self, summands: Summands, addresses: Sequence[int], keep: object) -> NDArray[np.float64]:
         """Add f64 sums per channel: an array (sums, channels), or (sums, images, channels) if images aren't combined.
@@ -110,7 +109,7 @@ class Program:
 def compute(
     name: str, tensors: tuple[Strided, ...], extents: Extents, addresses: Sequence[int], threads: int, keep: object
 ) -> None:
-    """Compute the map ``name``; see ``Program.map``."""
+    """Compute the map ``name`` as ``Program.map`` does, without a program, because small tensors need fast calls."""
     if 0 in extents:
         return
     calls = engines.generated().elementwise()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
@@ -18,7 +18,6 @@ from convgrad.engines.settings import on
 from convgrad.engines.tensors import PER_ROW, TASK_ELEMENTS, Extents, Strided, Summands
 from convgrad.formats import F32, F64, FORMATS
 from convgrad.functional import elementwise
-from convgrad.host import cache_bytes
 from convgrad.spec.elementwise.sums import SECTION
 from convgrad.torch.kernels import LAST, is_channels_last, threads_of_call
 from convgrad.torch.training.row import LOW
@@ -26,7 +25,6 @@ from convgrad.torch.training.tensors import F32_BYTES, NAMES, NUMBER, REMEMBERED
 
 Floats = NDArray[np.float64]  # sums, or coefficients per channel
 _F64_BYTES = 8
-_L3_BYTES = 32 << 20  # of a machine that does not say how large its last cache is
 
 
 class ChannelView(NamedTuple):
@@ -55,12 +53,6 @@ def channels_of(x: Tensor) -> ChannelView:
 def rows_of(x: Tensor, rows: int, positions: int) -> ChannelView:
     """Return a tensor as ``rows`` channels of one image, in row-major order."""
     return ChannelView(x.contiguous(), (1, rows, positions), False)
-
-
-@cache
-def _cache_bytes() -> int:
-    """Return the size of the machine's last cache."""
-    return cache_bytes(3) or _L3_BYTES
 
 
 Vector = tuple[str, int]  # coefficients: PER_ROW or f32, and the bytes from an image to the next one
@@ -103,13 +95,9 @@ class ChannelProgram:
 
     @classmethod
     def of_rows(cls, view: ChannelView) -> ChannelProgram:
-        """Return a program for a tensor's rows: one pass over a tensor that no cache has room for, if rows are short.
-
-        Smaller tensors are faster stage by stage, because each stage then only reads, or writes as it reads.
-        """
+        """Return a program for a tensor's rows. Sums of rows that are longer than a section need a tree."""
         positions = view.shape[2]
-        is_large = positions <= SECTION and view.tensor.nbytes > _cache_bytes()
-        return cls(view.tensor.numel(), positions if is_large else None)
+        return cls(view.tensor.numel(), positions if positions <= SECTION else None)
 
     def mapped(
         self,
@@ -133,13 +121,13 @@ class ChannelProgram:
             extents = (images, positions, channels) if per_image else (1, images * positions, channels)
         result = torch.empty_like(view.tensor) if out is None else out
         vectors = _vectors(coefficients, F32.name if view.last else PER_ROW)
-        layout = _layout(_types((*tensors, result)), vectors, _types(columns), extents)
+        layout = (
+            *_layout(_types(tensors), vectors, _types(columns), extents),
+            *_layout((result.dtype,), (), (), extents),
+        )
         operands = *tensors, *coefficients, *columns
         addresses = [*map(read_address, operands), result.data_ptr()]
-        count = len(tensors)
-        self._program.map(
-            name, (*layout[:count], *layout[count + 1 :], layout[count]), extents, addresses, (operands, result)
-        )
+        self._program.map(name, layout, extents, addresses, (operands, result))
         return result
 
     def sums_of(
@@ -207,10 +195,9 @@ class ChannelProgram:
         places = [target if target.is_contiguous() else torch.empty(shape, dtype=target.dtype) for target in targets]
         begin, size = block.data_ptr(), prod(shape) * F32_BYTES
         addresses.extend(range(begin, begin + size * count, size) if size else [begin] * count)
-        addresses.extend(
-            [result.data_ptr() for result in (*others, *places)]
-        )  # copies memory that is shared until written
-        results = *[F32.name] * count, *[NAMES[result.dtype] for result in (*others, *places)]
+        converted = *others, *places
+        addresses.extend([result.data_ptr() for result in converted])  # copies memory that is shared until written
+        results = *[F32.name] * count, *[NAMES[result.dtype] for result in converted]
         tensors, extents = _coefficient_layout(shape, groups, tuple(kinds), results)
         self._program.map(name, tensors, extents, addresses, (numbers, operands, block, others, places), of_rows=True)
         self._copies += [(target, place) for target, place in zip(targets, places, strict=True) if place is not target]

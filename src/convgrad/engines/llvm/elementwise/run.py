@@ -17,7 +17,7 @@ from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.elementwise import maps, stages, sums, trees
 from convgrad.engines.llvm.execute import copied, filled, run
 from convgrad.engines.tensors import REMEMBERED_LISTS, TASK_ELEMENTS, Extents, Lists, Strided, Summands, rows_of_task
-from convgrad.plan.machine import LINE_BYTES, Isa
+from convgrad.plan.machine import LINE_BYTES, Isa, Machine
 from convgrad.spec.elementwise.sums import CHAINS, SECTION, sections_of
 from convgrad.spec.order import FAN_IN
 
@@ -42,7 +42,7 @@ class PreparedDriver:
 
     __slots__ = ("_arguments", "_driver", "_places", "_scratch_bytes", "_stages", "_threads", "_time_ms")
 
-    def __init__(self, isa: Isa, parts: tuple[PreparedStage, ...], threads: int, by_rows: bool) -> None:
+    def __init__(self, parts: tuple[PreparedStage, ...], threads: int, by_rows: bool) -> None:
         specs = tuple([stage.spec for stage in parts])
         record, values = stages.record_of(specs), dict[str, int]()
         self._places: list[tuple[int, Struct, slice]] = []
@@ -56,10 +56,10 @@ class PreparedDriver:
             begin += len(names)
         counts = [stage.values["task_count"] for stage in parts]
         assert not by_rows or len(set(counts)) == 1, "the stages of a driver by rows have the same tasks"
-        self._driver, self._stages = _driver(isa, specs, by_rows), parts
+        self._driver, self._stages = _driver(specs, by_rows), parts
         self._arguments = filled(record, values)
-        self._threads, traffic = min(threads, max(counts)), sum([stage.traffic for stage in parts])
-        self._time_ms = isas.machine(isa).for_traffic(traffic).traffic_ns(traffic) / 1e6 / self._threads
+        self._threads, traffic = min(threads, max(counts)), _traffic(parts)
+        self._time_ms = _machine(parts).for_traffic(traffic).traffic_ns(traffic) / 1e6 / self._threads
         self._scratch_bytes = max([stage.scratch_bytes for stage in parts])
 
     def __call__(self, addresses: Sequence[int], keep: object) -> None:
@@ -71,9 +71,26 @@ class PreparedDriver:
 
 
 @lru_cache(REMEMBERED)
-def prepared(isa: Isa, parts: tuple[PreparedStage, ...], threads: int, by_rows: bool = False) -> PreparedDriver:
-    """Return the call that computes stages in order, or each task of all stages if ``by_rows``."""
-    return PreparedDriver(isa, parts, threads, by_rows)
+def prepared(parts: tuple[PreparedStage, ...], threads: int, separate_rows: bool = False) -> PreparedDriver:
+    """Return the call that computes stages in order.
+
+    If ``separate_rows``, no stage reads rows of another task. Then each task computes all stages if the tensors do not
+    fit into the last cache. Smaller tensors are faster in order, because a stage then reads, or writes as it reads.
+    """
+    return PreparedDriver(parts, threads, separate_rows and not _fit_cache(parts))
+
+
+def _fit_cache(parts: tuple[PreparedStage, ...]) -> bool:
+    """Return whether all that stages read and write fits into the last cache."""
+    return _traffic(parts) <= _machine(parts).l3_bytes
+
+
+def _traffic(parts: tuple[PreparedStage, ...]) -> int:
+    return sum([stage.traffic for stage in parts])
+
+
+def _machine(parts: tuple[PreparedStage, ...]) -> Machine:
+    return isas.machine(parts[0].spec.isa)
 
 
 @lru_cache(REMEMBERED)
@@ -116,7 +133,7 @@ def prepared_lists(isa: Isa, name: str, lists: Lists, threads: int) -> PreparedD
     table = np.ascontiguousarray(np.column_stack([places, length]), np.int64)
     values = {"table": address_of(table), "task_count": len(table)}
     stage = PreparedStage(maps.ListsSpec(spec), values, int(lengths.sum() * sizes.sum()), table=table)
-    return PreparedDriver(isa, (stage,), threads, by_rows=False)
+    return PreparedDriver((stage,), threads, by_rows=False)
 
 
 @lru_cache(REMEMBERED)
@@ -166,8 +183,8 @@ def trees_stage(isa: Isa, matrices: int, rows: int, width: int) -> PreparedStage
 
 
 @cache
-def _driver(isa: Isa, specs: tuple[stages.Spec, ...], by_rows: bool) -> CompiledKernel:
-    (driver,) = jit.functions(isa, stages.module_of, isa, specs, by_rows, driver=jit.DRIVER)
+def _driver(specs: tuple[stages.Spec, ...], by_rows: bool) -> CompiledKernel:
+    (driver,) = jit.functions(specs[0].isa, stages.module_of, specs, by_rows, driver=jit.DRIVER)
     kernel: CompiledKernel = driver
     return kernel
 
@@ -182,6 +199,7 @@ class ElementwiseCalls:
     """Stages and calls for one instruction set."""
 
     __slots__ = ("isa",)
+    prepared = staticmethod(prepared)
 
     def __init__(self, isa: Isa) -> None:
         self.isa = isa
@@ -199,10 +217,6 @@ class ElementwiseCalls:
     def trees(self, matrices: int, rows: int, width: int) -> PreparedStage:
         """Return the stage that writes the totals of the rows of f64 matrices, by the 16-ary tree."""
         return trees_stage(self.isa, matrices, rows, width)
-
-    def prepared(self, parts: tuple[PreparedStage, ...], threads: int, by_rows: bool = False) -> PreparedDriver:
-        """Return the call that computes stages in order, or each task of all stages if ``by_rows``."""
-        return prepared(self.isa, parts, threads, by_rows)
 
     def lists(self, name: str, lists: Lists, threads: int) -> PreparedDriver:
         """Return the call of a map on each tensor of lists. Its addresses are those of the numbers."""

@@ -55,13 +55,14 @@ def addresses_of(spec: Spec) -> list[str]:
     return [column for column in record.columns if column in record.addresses]
 
 
-def module_of(isa: Isa, specs: tuple[Spec, ...], by_rows: bool) -> str:
+def module_of(specs: tuple[Spec, ...], by_rows: bool) -> str:
     """Return the IR of ``driver(arguments, scratch)`` and of the functions that compute tasks."""
     module = Module()
     names = {spec: _task(module, spec) for spec in dict.fromkeys(specs)}
     f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
     record, flags = record_of(specs), loaded_where_used(f, f.arguments, FLAGS)
     stages = [_Stage(f, record, number, names[spec]) for number, spec in enumerate(specs)]
+    isa = specs[0].isa
     with driver(f, isa, flags):
         if by_rows:
             with stages[0].tasks(flags) as task:
