@@ -29,6 +29,7 @@ _CURES = {
     "mkldnn_rnn": "Use torch.backends.mkldnn.flags(enabled=False)",
     "allreduce": "Register convgrad.torch.join_gradients as the communication hook",
 }
+_OTHER_ARGUMENTS = "Pass arguments that convgrad computes, for example tensors of f32"
 _NO_CURE = "Use another operator, because convgrad has no definition of this one"
 _BASES = {"norm": "linalg_vector_norm"}  # the operator that a _foreach_ operator calls for each tensor, by its name
 
@@ -78,5 +79,7 @@ _MADE_OF_OTHERS = frozenset(_COMPOSITES.split())  # they only call other operato
 
 
 def cure_of(name: str) -> str:
-    """Return what to do about an operator whose bits may vary."""
+    """Return what to do about an operator whose bits may vary, or that convgrad computes only for other arguments."""
+    if group_of(name) == OURS:
+        return _OTHER_ARGUMENTS
     return next((cure for part, cure in _CURES.items() if part in name), _NO_CURE)
