@@ -88,6 +88,7 @@ def checked(parsed: argparse.Namespace) -> VerifyOptions:
     """
     options = VerifyOptions(**{field.name: getattr(parsed, field.name) for field in fields(VerifyOptions)})
     of_library = options.call is not None and is_library(options.call)
+    options = replace(options, isolate=of_library) if options.isolate is None else options
     if of_library != (options.signature is not None) and options.call is not None:
         raise UsageError(f"--call LIBRARY:FUNCTION and --signature go together; got --call {options.call!s:.200}")
     if not (options.cases or options.collection):
@@ -105,7 +106,7 @@ def checked(parsed: argparse.Namespace) -> VerifyOptions:
     if options.threads is not None:
         with threads(options.threads):
             pass
-    return replace(options, isolate=of_library) if options.isolate is None else options
+    return options
 
 
 def check_for(options: VerifyOptions, cases: int) -> None:
