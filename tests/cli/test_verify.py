@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 
 from convgrad.cli import progress as showing
-from convgrad.cli.exits import UsageError
 from convgrad.cli.verify_again import reproducer
 from convgrad.cli.verify_cases import UnreadSources, cases_of, pose
 from convgrad.formats import FORMATS
@@ -356,14 +355,6 @@ def test_a_command_line_that_contradicts_itself_is_refused(said: Run, arguments:
     assert (code, out) == (2, "")
     assert err.startswith("convgrad: ")
     assert REFUSED[arguments] in err
-
-
-def test_functions_of_libraries_are_isolated_and_may_have_a_timeout() -> None:
-    of_library = "cases.txt", "--call", "build/libconv.so:backward", "--signature", "f32 NXC *src"
-    assert options(*of_library, "--timeout", "3").isolate
-    assert not options(*of_library, "--no-isolate").isolate
-    with pytest.raises(UsageError, match="--timeout goes with --isolate"):
-        options(*of_library, "--no-isolate", "--timeout", "3")
 
 
 def test_files_without_a_case_are_told(said: Run) -> None:

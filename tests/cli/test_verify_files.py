@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from convgrad import files
+from convgrad.cli.exits import UsageError
 from convgrad.formats import FORMATS
-from tests.support.verify_helpers import LINES, Run, here, junit, said_by_the_command  # noqa: F401 - fixtures
+from tests.support.verify_helpers import LINES, Run, here, junit, options, said_by_the_command  # noqa: F401 - fixtures
 
 
 @pytest.mark.parametrize("kind", [".npy", ".npz", ".bin"])
@@ -61,3 +62,10 @@ def test_f32_files_may_hold_results_of_narrower_types(said: Run) -> None:
     code, out, _ = said(LINES[1], "--got", "unrounded.npy")
     assert (code, "must be bf16 1x4x7" in out, "--dtype f32" in out) == (1, True, True)
     assert "of 28" in said(LINES[1], "--got", "unrounded.npy", "--dtype", "f32")[1]
+
+
+def test_functions_of_libraries_are_isolated_and_may_have_a_timeout() -> None:
+    of_library = "cases.txt", "--call", "build/libconv.so:backward", "--signature", "f32 NXC *src"
+    assert options(*of_library, "--timeout", "3").isolate
+    with pytest.raises(UsageError, match="--timeout goes with --isolate"):
+        options(*of_library, "--no-isolate", "--timeout", "3")
