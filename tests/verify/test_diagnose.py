@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+import convgrad
 from convgrad.notation import calls, problem, read
 from convgrad.spec.check import check_attributes
 from convgrad.spec.exact_result import count_terms
@@ -149,6 +151,26 @@ def test_that_sums_may_have_been_kept_in_the_operands_format_is_said() -> None:
     assert "kept in f16" not in verdict.where
 
 
+def test_f64_computed_in_f32_is_named() -> None:
+    src, dst = np.random.default_rng(0).standard_normal((2, 1, 40, 4))
+    call = {"weights_shape": [3, 4, 4], "pads_begin": 1, "pads_end": 1}
+    narrow = convgrad.convolution_backward_weights(src.astype(np.float32), dst.astype(np.float32), **call)
+    right = convgrad.convolution_backward_weights(src, dst, **call)
+
+    def verdict(result: Any) -> Any:
+        return check("ConvolutionBackwardWeights", result, src, dst, **call)
+
+    for result in (narrow, narrow.astype(np.float64)):
+        assert verdict(result).defects == ("sums accumulated in f32",)
+        assert "; none is beyond the bound of sums kept in f32" in verdict(result).where
+    assert verdict(right.astype(np.float32)).ok
+    assert verdict(right.astype(np.float32).astype(np.float64)).defects == ("result rounded to f32",)
+    rounded = [array.astype(np.float32).astype(np.float64) for array in (src, dst)]
+    assert verdict(convgrad.convolution_backward_weights(*rounded, **call)).defects == ("operands rounded to f32",)
+    narrow[0, 0, 0] = 0
+    assert verdict(narrow).defects == ()
+
+
 def test_that_subnormal_operands_count_as_0_is_said_of_one_wrong_element() -> None:
     """Which is too few for a name."""
     rng = np.random.default_rng(0)
@@ -218,7 +240,7 @@ PLACES = {
         "all 8 wrong elements are in image 1 (the last of 2), row 3 (one of 6): 8 of 576",
     ),
     "transposed": (UP, (0,), "exactly all elements of input channel 0 (the first of 2): 36 of 72"),
-    "bias": (BIAS, (2,), "exactly all elements of channel 2 (one of 4): 1 of 4"),
+    "bias": (BIAS, (2,), "only the element of channel 2 (one of 4): 1 of 4"),
     "none": (D, (slice(0, 0),), ""),
 }
 

@@ -21,7 +21,7 @@ from convgrad.verify.diagnose.running import running_sums
 from convgrad.verify.judge import Judgement, judge
 from convgrad.verify.judge.names import ONE_GROUP, SINGLE
 from convgrad.verify.judge.statistics.size import LARGEST, largest_threshold
-from convgrad.verify.pardon import pardoned
+from convgrad.verify.pardon import computed_in_f32, pardoned
 from convgrad.verify.parts import OutputPart, SampleWish, said_of
 from convgrad.verify.reference import Reference, certify
 from convgrad.verify.verdict import DEGRADED, OK, UNDECIDED, WRONG, Defect, Evidence, Verdict
@@ -75,7 +75,8 @@ class Claim:
             if problem.activation:  # no name is certain, because the activation hides sums
                 return replace(bounded, where=place(beyond, reference.terms, problem))
             diagnosis = self._diagnosed(beyond, reference)
-            defects = diagnosis.defects or judge(self.result, reference).defects
+            defects = diagnosis.defects or computed_in_f32(self.result, reference)
+            defects = defects or judge(self.result, reference).defects
             where = "; ".join([diagnosis.where, *pardoned(self.result, reference)])
             return replace(bounded, where=where, found=defects)
         bounded = _explained(bounded, how)

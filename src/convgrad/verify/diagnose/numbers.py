@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.array_types import F64Array
-from convgrad.formats import BF16, F16, TF32, Format, round_to
+from convgrad.formats import BF16, F16, F32, F64, TF32, Format, round_to
 from convgrad.verify.diagnose.fit import MAXIMUM, DefectEffect, Rounding
 from convgrad.verify.diagnose.make import edited
 from convgrad.verify.diagnose.sums import Changed, Scene
@@ -135,7 +135,7 @@ def rounded(scene: Scene) -> Iterator[DefectEffect]:
     out = scene.problem.output_format
     exact = Changed(scene.exact, lambda value, magnitude, _: (value, magnitude), integral=True)
     roundings: list[tuple[str, str, Rounding, float]] = [("output truncated", f"to {out}", _truncated(out), 1.0)]
-    for fmt in (BF16, F16, TF32):
+    for fmt in (BF16, F16, TF32, *[F32] * (out is F64)):  # rounding to bf16 through f32 is right
         if fmt.significand_bits < out.significand_bits:
             grain = out.unit / fmt.unit
             roundings.append((f"result rounded to {fmt}", "", _chained(fmt, out), grain))
@@ -176,10 +176,10 @@ Convert = Callable[[F64Array], F64Array]
 def operands(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations with operands rounded or truncated to a narrower format, or subnormal operands taken as 0."""
     own = scene.problem.operand_format
-    for fmt in (TF32, BF16, F16):
+    for fmt in (TF32, BF16, F16, F32):
         if fmt.significand_bits < own.significand_bits:
             yield _converted(scene, f"operands rounded to {fmt}", lambda a, fmt=fmt: round_to(a, fmt))  # type: ignore[misc]
-            if fmt is not F16:
+            if fmt not in (F16, F32):
                 yield _converted(scene, f"operands truncated to {fmt}", _truncated(fmt))
     if scene.conv is None:
         return

@@ -86,7 +86,7 @@ def place(beyond: Mask, terms: NDArray[np.int64], problem: Problem) -> str:
     parts = [indices_in_words(m, n, w) for m, n, w in zip(indices, beyond.shape, names, strict=True) if m.size < n]
     of = f"{count} of {beyond.size}"
     if parts and count == prod(m.size for m in indices):
-        return f"exactly all elements of {', '.join(parts)}: {of}"
+        return f"{'only the element' if count == 1 else 'exactly all elements'} of {', '.join(parts)}: {of}"
     for some, words in _kinds(terms):
         if np.array_equal(beyond, some):
             return f"exactly the elements {words}: {of}"
