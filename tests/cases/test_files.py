@@ -149,9 +149,13 @@ def test_another_type_and_shape_are_read_as_they_are_written(tmp_path: Path) -> 
     assert same(scheme.result(tmp_path, case), np.empty((3, 0), np.float32))
 
 
-def test_bits_are_bf16_only_where_the_case_is(tmp_path: Path) -> None:
+def test_bits_have_the_type_of_the_case(tmp_path: Path) -> None:
     bits = np.arange(6, dtype=np.uint16)
-    for line, dtype in ((LINES[0], ml_dtypes.bfloat16), (LINES[2], np.uint16)):
+    for line, dtype in (
+        (LINES[0], ml_dtypes.bfloat16),
+        (LINES[2], np.float16),
+        (LINES[0].replace("bf16", "f32"), np.uint16),
+    ):
         case = one(line)
         name = list(scheme.sidecar.tensors_of(case))[-1]
         np.savez(tmp_path / f"{case.name}.npz", **{name: bits})
@@ -182,7 +186,7 @@ def test_what_lacks_or_is_there_twice_is_named(tmp_path: Path) -> None:
     operands, result = made(case)
     assert scheme.operands(tmp_path, case) is None
     with pytest.raises(
-        FileError, match=rf"looked for {case.name}\.diff_weights \(\.npy, \.pt, \.bin\), and for diff_we"
+        FileError, match=rf"looked for {case.name}\.diff_weights\.npy \(\.npy, \.pt, \.bin\), and for diff_we"
     ):
         scheme.result(tmp_path, case)
     scheme.export(tmp_path, case, operands, None, ".npz")

@@ -36,7 +36,26 @@ def test_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(RUN[:3]) == 3
     assert "dst.npy: holds raw 2-byte records, which NumPy makes of bf16 arrays; say that" in capsys.readouterr().err
     assert main((*RUN[:4], "f32")) == 3
-    assert "its type must be f32; say that it is bf16 (--dtype bf16, " in capsys.readouterr().err
+    assert "its type must be f32; say that it is bf16 (--type or --dtype bf16, " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["bf16", "f16", "f8_e5m2"])
+def test_run_of_bits(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Files of unsigned integers are read as the bits of the type that --type or --dtype names."""
+    fmt = FORMATS[name]
+    src = DST.astype(fmt.dtype)
+    np.save("bits.npy", src.view(fmt.bits))
+    np.save("sums.npy", src.astype(np.float32).sum((0, 1)).astype(fmt.dtype).view(fmt.bits))
+    words = ("run", "BiasAddBackward", "bits.npy", "--expect", "sums.npy")
+    assert main((*words, "--dtype", name)) == 0
+    assert "ok: 3 of 3 equal" in capsys.readouterr().out
+    np.save("sums.npy", src.astype(np.float32).sum((0, 1)))
+    assert main((*words, "--type", name, "--dtype", "f32")) == 0
+    assert main(words) == 3
+    assert f"holds u{fmt.bits.name[1:]}. If these are the bits of" in capsys.readouterr().err
+    np.save("bits.npy", src.astype(np.float32))
+    assert main((*words, "--type", name)) == 3
+    assert f"bits.npy: must be of --type {name}; its array is f32" in capsys.readouterr().err
 
 
 def test_records_of_f8() -> None:
@@ -77,6 +96,9 @@ def test_verify_of_a_file() -> None:
     (result,) = Path().glob("*.diff_bias.npy")
     np.save("got.npy", np.load(result).view(ml_dtypes.bfloat16))
     assert main((*words, "--got", "got.npy")) == 0
+    np.save("got.npy", np.load(result).view(np.uint16))
+    assert main((*words, "--got", "got.npy")) == 0
+    assert main((*words, "--got", "got.npy", "--dtype", "f32")) == 3
 
 
 @pytest.mark.parametrize("share", [7, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"])

@@ -235,10 +235,13 @@ def test_a_result_of_other_operands_says_so(said: Run) -> None:
     """A file of results without operands beside it is judged on generated ones."""
     line = "BWD_W f32 NXC mb1ic2iw4oc2ow4kw1pw0"
     np.save("got.npy", np.ones((1, 2, 2), np.float32))
-    code, out, _ = said(line, "--got", "got.npy")
-    assert (code, "operands  generated (normal, seed 0), not read. Use --operands DIR" in out) == (1, True)
+    out = said(line, "--got", "got.npy")[1]
+    assert "operands  generated (normal, seed 0), not read. Use --operands DIR" in out
     assert said(line, "--export", "own")[0] == 0
-    assert "generated" not in said(line, "--got", "got.npy", "--operands", "own")[1]
+    read = said(line, "--got", "got.npy", "--operands", "own")[1]
+    assert ("reproduce" in read, "--fill" in out, "--fill" in read) == (True, True, False)
+    Path("empty").mkdir()
+    assert "BWD_W_f32_NXC_XIO.src.npy (" in said(line, "--got", "got.npy", "--operands", "empty")[1]
 
 
 @pytest.mark.every(2)

@@ -56,8 +56,10 @@ def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
                 hint = ". This looks like a shape, which explain and infer_shapes take"
             if isinstance(value, bool):
                 hint = f". Pass the values of {name} themselves, one for each element"
+        if name == "result":
+            hint = ""  # integers that a program returns are bits, or a mistake that a conversion would hide
         if array.dtype == np.uint16:
-            hint = f". The bits of bf16 are {name}.view(ml_dtypes.bfloat16){hint}"
+            hint = f". The bits of bf16 are {name}.view(ml_dtypes.bfloat16)"
         got = _dtype_words(array)
         if array.dtype.kind in "OU" and not array.ndim:
             got = type(value).__name__

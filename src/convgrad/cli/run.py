@@ -13,7 +13,7 @@ from convgrad import files, formats, notation
 from convgrad.cli.arguments import attributes_of, is_graph, read_line, shape_of, typed
 from convgrad.cli.console import complain
 from convgrad.cli.exits import DONE, WRONG, UsageError, is_about_a_file
-from convgrad.cli.run_call import read_array, run_one, say_report
+from convgrad.cli.run_call import read_operand, run_one, say_report
 from convgrad.cli.run_cases import run_cases
 from convgrad.cli.run_graph import run_graph
 from convgrad.cli.run_pieces import check_usage, run_in_pieces
@@ -89,8 +89,8 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
     find(options.operator)
     if made_up == bool(options.inputs):
         raise UsageError("give either input files or --shapes")
-    if not made_up and (options.fill or options.type or options.seed is not None):
-        raise UsageError("--fill, --type and --seed go with --shapes or a problem line")
+    if not made_up and (options.fill or options.seed is not None):
+        raise UsageError("--fill and --seed go with --shapes or a problem line")
     for place in options.inputs:
         if re.fullmatch(r"[(\[]?\d+([x, ]+\d+)+[)\]]?", place):
             raise UsageError(f"inputs must be files; pass shapes as attributes, such as --attr weights_shape={place}")
@@ -98,8 +98,7 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
     if made_up:
         shapes = [shape_of(text) for text in options.shapes]
         return [_made_up(options.operator, shapes, attributes, options.type or "f32", options)]
-    fmt = formats.named(options.dtype) if options.dtype else None
-    operands = tuple(read_array(place, options, fmt) for place in options.inputs)
+    operands = tuple(read_operand(place, options) for place in options.inputs)
     return [Job(options.operator, attributes, operands, tuple(options.inputs))]
 
 
@@ -151,10 +150,11 @@ def _reproducer(options: argparse.Namespace) -> str:
         words += ["--tensors", options.tensors]
     for text in options.limit:
         words += ["--limit", text]
-    if options.fill or not (options.inputs or options.tensors):
+    read = options.inputs or options.tensors or is_source(options.operator)
+    if options.fill or options.seed is not None or not read:
         words += ["--fill", options.fill or "integers", "--seed", str(options.seed or 0)]
-        if options.shapes:
-            words += ["--type", options.type or "f32"]
+    if options.type or options.shapes:
+        words += ["--type", options.type or "f32"]
     for name in ("dtype", "threads", "memory", "checkpoint", "check", "expect", "height", "output"):
         value = getattr(options, name)
         if value is not None:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from convgrad import files
+from convgrad import files, formats
 from convgrad.array_types import Array
 from convgrad.cli.arguments import limits_of
 from convgrad.cli.checks import ours, theirs, verdicts_on
@@ -15,6 +15,7 @@ from convgrad.cli.console import complain, say
 from convgrad.cli.progress import ProgressLine
 from convgrad.cli.report import as_text, report
 from convgrad.cli.times import timed
+from convgrad.errors import FileError
 from convgrad.formats import Format
 from convgrad.functional.call import Prepared
 from convgrad.verify.verdict import Verdict
@@ -37,7 +38,8 @@ def run_one(
         complain(f"convgrad: warning: {problem.note}")
     claims = [theirs(place, prepared, result, None) for place, result in recorded.items()]
     if options.expect is not None:
-        expected = read_array(options.expect, options, problem.output_format)
+        expected = _read(options.expect, options, problem.output_format)
+        files.check_numbers(options.expect, expected, "--dtype")
         claims.append(theirs(options.expect, prepared, expected, options.height))
     if options.output:
         files.check_target(options.output, problem.output_format.dtype, options.force)
@@ -60,6 +62,22 @@ def say_report(summary: Mapping[str, object], options: argparse.Namespace) -> No
     say(json.dumps(summary) if options.json else as_text(summary))
 
 
-def read_array(place: str, options: argparse.Namespace, fmt: Format | None) -> Array:
-    """Return the array at a place, within the limits of the options."""
+def operand_format(options: argparse.Namespace) -> Format | None:
+    """Return the format of operands in files that store only bits: that of --type or --dtype, or None."""
+    name = options.type or options.dtype
+    return formats.named(name) if name else None
+
+
+def read_operand(place: str, options: argparse.Namespace) -> Array:
+    """Return the operand at a place. Raise FileError if it is not of the type that --type names."""
+    array = _read(place, options, operand_format(options))
+    if array.ndim > 1:  # one axis may have the extents of a shape operand
+        files.check_numbers(place, array, "--type")
+    fmt = formats.of_dtype(array.dtype)
+    if options.type is not None and fmt is not None and fmt is not formats.named(options.type):
+        raise FileError(f"{place}: must be of --type {options.type}; its array is {fmt}")
+    return array
+
+
+def _read(place: str, options: argparse.Namespace, fmt: Format | None) -> Array:
     return files.read(place, limits_of(options.limit, ("memory_bytes",)).memory_bytes, fmt)

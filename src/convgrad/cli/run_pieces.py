@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from convgrad import files, formats, scale
+from convgrad import files, scale
 from convgrad.array_types import Array
 from convgrad.cli.arguments import attributes_of
 from convgrad.cli.console import complain
 from convgrad.cli.exits import UsageError, ended_as_by_ctrl_c
 from convgrad.cli.progress import ProgressLine
 from convgrad.cli.report import in_pieces, report
+from convgrad.cli.run_call import operand_format
 from convgrad.functional.call import Prepared, check_options, prepare
 from convgrad.functional.partials import SUMMED
 from convgrad.scale.source import at_place, stand_ins
@@ -50,8 +51,7 @@ def run_in_pieces(options: argparse.Namespace) -> dict[str, object]:
     """Run one operator and write its result; return the report."""
     check_options(options.operator, None, False, options.threads)
     attributes = attributes_of(options.operator, options.attr)
-    fmt = formats.named(options.dtype) if options.dtype else None
-    operands = tuple(at_place(Path(place), fmt) for place in options.inputs)
+    operands = tuple(at_place(Path(place), operand_format(options)) for place in options.inputs)
     prepared = prepare(options.operator, stand_ins(options.operator, operands), attributes, options.dtype)
     problem = prepared.problem
     if problem.note:

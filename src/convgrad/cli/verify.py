@@ -153,10 +153,11 @@ def judge(
         took_s = time.perf_counter() - started
         again = "" if is_about_a_file(error) else reproducer(case, options)
         return Judged(case, error=words, code=code, time_s=took_s, reproduce=again)
-    again = "" if verdict.outcome in (OK, NOT_SERVED) else reproducer(case, options)
+    made_up = posed.operands == generated(options)
+    again = "" if verdict.outcome in (OK, NOT_SERVED) else reproducer(case, options, not made_up)
     took_s = time.perf_counter() - started
-    made_up = options.got is not None and posed.operands == generated(options)
-    hint = f"generated ({posed.operands}), not read. Use --operands DIR to read yours" if made_up else ""
+    hint = f"generated ({posed.operands}), not read. Use --operands DIR to read yours"
+    hint *= made_up and options.got is not None
     call_s = sum(times_s) / len(times_s)
     return Judged(case, name_of(options, posed), posed.operands, verdict, "", 0, took_s, call_s, again, hint)
 

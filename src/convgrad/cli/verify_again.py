@@ -32,9 +32,9 @@ KEPT = (
 )
 
 
-def reproducer(case: Case, options: VerifyOptions) -> str:
-    """Return the command line that judges only this case, with the same verdict."""
-    words = ["convgrad", "verify", *_case(case, options)]
+def reproducer(case: Case, options: VerifyOptions, read: bool = False) -> str:
+    """Return the command line that judges only this case; ``read`` is whether its operands were read from files."""
+    words = ["convgrad", "verify", *_case(case, options, read or options.operands is not None)]
     for name in KEPT:
         value = getattr(options, name)
         words += [f"--{name.replace('_', '-')}", typed(value)] * (value is not None)
@@ -45,7 +45,7 @@ def reproducer(case: Case, options: VerifyOptions) -> str:
     return shlex.join(map(str, words))
 
 
-def _case(case: Case, options: VerifyOptions) -> list[str]:
+def _case(case: Case, options: VerifyOptions, read: bool) -> list[str]:
     """Return the arguments that select only this case, and the fill and seed of generated operands.
 
     If neither operands nor the result are read from files, the arguments describe the problem itself.
@@ -62,7 +62,7 @@ def _case(case: Case, options: VerifyOptions) -> list[str]:
         words += ["--type", options.type] if options.type is not None else []
     words += ["--dtype", options.dtype] if options.dtype is not None else []
     words += ["--only", case.name] * (options.shapes is None)
-    return [*words, *made_up[2:] * (options.seed > 0)] if case.arrays else [*words, *made_up]
+    return [*words, *made_up[2:] * (options.seed > 0)] if case.arrays or read else [*words, *made_up]
 
 
 def _problem(case: Case) -> list[str]:

@@ -101,7 +101,9 @@ def _recorded(place: Path, limits: Limits) -> Candidate:
 
 
 def _alone(place: Path, posed: Posed, limits: Limits) -> Array:
-    return files.read(str(place), limits.memory_bytes, posed.case.output_format)
+    array = files.read(str(place), limits.memory_bytes, posed.case.output_format)
+    files.check_numbers(str(place), array, "--dtype")
+    return array
 
 
 def of_type(result: Array | Verdict, posed: Posed) -> Array | Verdict:

@@ -154,7 +154,7 @@ def _operands(
             if operands is not None:
                 return operands, folder
             if folder == options.operands:
-                raise FileError(f"{folder}: the operands of {case.name} must be there; there are none")
+                raise FileError(f"{folder}: the operands of {case.name} must be there; {scheme.missing(case)}")
     return fill(problem, _array_shapes(case, op), options.fill, options.seed), generated(options)
 
 

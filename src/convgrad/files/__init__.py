@@ -23,13 +23,14 @@ from convgrad.errors import FileError
 from convgrad.files import npy, npz, pt, safetensors, zarr
 from convgrad.files.member import RECORDS, Members
 from convgrad.files.room import room
-from convgrad.formats import Format, of_dtype
+from convgrad.formats import FORMATS, Format, of_dtype
 from convgrad.graph.limits import DEFAULT_LIMITS
 from convgrad.words import printable
 
 OUTPUT = pt.ALONE  # the key of an array that is written to a place without a key
 LONGEST_KEY = 255
 LONGEST_LIST = 500
+LONGEST_BITS = 2  # bytes of numbers whose bits programs store as unsigned integers
 
 
 @dataclass(frozen=True)
@@ -84,13 +85,21 @@ def read(place: str, memory_bytes: int = DEFAULT_LIMITS.memory_bytes, fmt: Forma
     """Return the array at a place. Raise FileError, before allocating, if it needs more than ``memory_bytes``.
 
     ``fmt`` is the expected number format. ``fmt`` is needed for bf16 and f8_e4m3 in .npy and .npz files, where NumPy
-    stores raw records without the format's name.
+    stores raw records without the format's name. Unsigned integers become the bits of ``fmt`` if it has 8 or 16 bits.
     """
     path, key = split_place(place)
     _check_key(place, path, key)
     with _members(path) as members:
         name = _one_key(path, key, members) if _kind(path).keyed else next(iter(members))
         return _arrays(path, {name: members[name]}, memory_bytes, {name: fmt})[name]
+
+
+def check_numbers(place: str, array: Array, option: str) -> None:
+    """Raise FileError if an array has the type of bits, with ``option`` as the way to name the format of these bits."""
+    bits = [name for name, fmt in FORMATS.items() if fmt.bits == array.dtype and fmt.bits.itemsize <= LONGEST_BITS]
+    if bits:
+        wanted = f"must hold numbers; it holds {array.dtype}. If these are the bits of {' or '.join(bits)}"
+        raise FileError(f"{place}: {wanted}, pass {option}, for example {option} {bits[0]}")
 
 
 def is_place(text: str) -> bool:
@@ -262,12 +271,13 @@ def _typed(array: Array, fmt: Format | None, place: str) -> Array:
     """Return an array in which raw records are converted to ``fmt``. Raise FileError if ``fmt`` does not match."""
     name = RECORDS.get(array.dtype)
     if name is None:
-        return array
+        is_bits = fmt is not None and array.dtype == fmt.bits and fmt.bits.itemsize <= LONGEST_BITS
+        return array.view(fmt.dtype) if fmt is not None and is_bits else array
     if fmt is None or fmt.name != name:
         fault = f"holds raw {array.dtype.itemsize}-byte records, which NumPy makes of {name} arrays"
         raise FileError(
             f"{place}: {fault}{f'; its type must be {fmt}' if fmt else ''}; say that it is {name} "
-            f"(--dtype {name}, or a case of {name}), or write .safetensors"
+            f"(--type or --dtype {name}, or a case of {name}), or write .safetensors"
         )
     return array.view(fmt.dtype)
 

@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
         "are stored with cases, or convgrad's own.",
         (
             "convgrad verify --collection edges --call mymodule:backward",
-            'convgrad verify "BWD_W bf16 NXC mb8ic64ih56oc64oh56kh3ph1" --got result.npy',
+            'convgrad verify "BWD_W bf16 NXC mb8ic64ih56oc64oh56kh3ph1" --operands given --got result.npy',
         ),
     )
     what = (
@@ -50,7 +50,8 @@ def parser() -> argparse.ArgumentParser:
     )
     verify.add_argument("--attr", metavar="NAME=VALUE", action="append", default=[], help="an attribute of OPERATOR")
     verify.add_argument("--type", choices=tuple(FORMATS), help="the type of OPERATOR's operands (default f32)")
-    verify.add_argument("--dtype", choices=tuple(FORMATS), help="the type of results (default: from each case)")
+    of_results = "the type of results (default: from each case), also of files that store only bits"
+    verify.add_argument("--dtype", choices=tuple(FORMATS), help=of_results)
 
     theirs = verify.add_argument_group("results to judge")
     theirs.add_argument("--call", metavar="MODULE:FUNCTION", help=f"{FUNCTION}, or LIBRARY:FUNCTION of a C library")

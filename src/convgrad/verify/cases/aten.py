@@ -22,7 +22,6 @@ from convgrad.graph.limits import Limits
 from convgrad.spec.shapes import Shape
 from convgrad.verify.cases.aten_header import FORWARD, TENSORS, AtenArguments, read_header
 from convgrad.verify.cases.case import Arrays, Case
-from convgrad.verify.cases.scheme import as_format
 
 KEY = "aten"
 KINDS = (".npz", ".safetensors")
@@ -160,8 +159,7 @@ def _described(arrays: Iterable[tuple[str, Array]], path: Path) -> tuple[Format,
 
 
 def _array(path: Path, header: AtenArguments, key: str, memory_bytes: int) -> Array:
-    array = files.read(f"{path}:{key}", memory_bytes, header.format)
-    return as_format(array, header.format) if header.format else array
+    return files.read(f"{path}:{key}", memory_bytes, header.format)
 
 
 def _text(path: Path, limits: Limits) -> str | None:

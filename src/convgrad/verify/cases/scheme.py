@@ -2,8 +2,8 @@
 
 An array has its own file ``CASE.NAME.npy``, ``.pt`` or ``.bin``, or is stored in the shared file ``CASE.npz``,
 ``.safetensors`` or ``.pt`` under the key NAME. CASE is the case's name. NAME is the operator's name of the operand or
-the output. ``CASE.json`` describes raw files (``sidecar.py``). If the format of an array is bf16 or f8, a file of
-unsigned integers is read as its bits.
+the output. ``CASE.json`` describes raw files (``sidecar.py``). Unsigned integers are read as the bits of bf16, f16
+or f8.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from convgrad.disk import check_new, why, written
 from convgrad.errors import FileError
 from convgrad.files import raw
 from convgrad.files.raw import Described
-from convgrad.formats import Format, of_dtype
+from convgrad.formats import of_dtype
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 from convgrad.verify.cases import sidecar
 from convgrad.verify.cases.case import Case
@@ -34,9 +34,7 @@ def result(directory: Path, case: Case, limits: Limits = DEFAULT_LIMITS) -> Arra
     name = list(tensors)[-1]
     arrays = _arrays(directory, case, [name], tensors, limits)
     if name not in arrays:
-        alone, together = (", ".join(endings) for endings in (ALONE, TOGETHER))
-        looked = f"{case.name}.{name} ({alone}), and for {name} in a file of the case ({together})"
-        raise FileError(f"{directory}: no result is there; looked for {looked}")
+        raise FileError(f"{directory}: no result is there; looked for {_searched(case, name)}")
     return arrays[name]
 
 
@@ -54,6 +52,16 @@ def operands(directory: Path, case: Case, limits: Limits = DEFAULT_LIMITS) -> tu
     if missing:
         raise FileError(f"{directory}: all operands of {case.name} must be there, or none; {missing[0]} is missing")
     return tuple(arrays[name] for name in names)
+
+
+def missing(case: Case) -> str:
+    """Return the names of the files in which the first operand of a case was not found, in words."""
+    return f"there are none: looked for {_searched(case, next(iter(sidecar.tensors_of(case))))}"
+
+
+def _searched(case: Case, name: str) -> str:
+    alone, together = (", ".join(endings) for endings in (ALONE, TOGETHER))
+    return f"{case.name}.{name}{ALONE[0]} ({alone}), and for {name} in {case.name}{TOGETHER[0]} ({together})"
 
 
 def export(
@@ -143,13 +151,7 @@ def _read(path: Path, case: Case, name: str, described: Described, memory_bytes:
     if path.suffix == RAW:
         return raw.read(path, described, memory_bytes)
     alone = path.name != f"{case.name}{path.suffix}"
-    array = files.read(str(path) if alone else f"{path}:{name}", memory_bytes, described.format)
-    return as_format(array, described.format)
-
-
-def as_format(array: Array, fmt: Format) -> Array:
-    """Return an array of ``fmt``: unsigned integers become the bits of bf16 or f8, any other array is unchanged."""
-    return array.view(fmt.dtype) if fmt.is_extension and array.dtype == fmt.bits else array
+    return files.read(str(path) if alone else f"{path}:{name}", memory_bytes, described.format)
 
 
 def _as_bits(array: Array) -> Array:
