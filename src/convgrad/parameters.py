@@ -45,7 +45,7 @@ TEXTS: Mapping[str, str | Mapping[Any, str]] = {  # the text of a parameter, or 
         None: "The zeros after the last element, one int or one per axis; None calculates them from the extents.",
     },
     "dilations": "The distance between taps in elements, one int or one per axis; 1 leaves no gaps.",
-    "auto_pad": '"none", "same_upper", "same_lower" or "valid"; all but "none" replace both pads. None is "none".',
+    "auto_pad": '"none", "same_upper", "same_lower" or "valid"; all but "none" ignore both pads. None is "none".',
     "groups": "The number of groups that channels are divided into.",
     "data_format": '"NXC" (channels last) or "NCX" (channels first).',
     "weights_format": {
