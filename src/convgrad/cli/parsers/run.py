@@ -50,11 +50,8 @@ def parser() -> argparse.ArgumentParser:
     the_type = "the type of generated operands (default f32), or of files that store only the bits of operands"
     run.add_argument("--type", choices=tuple(FORMATS), help=the_type)
     run.add_argument("--seed", type=seed, help="the seed of generated operands (default 0)")
-    run.add_argument(
-        "--dtype",
-        metavar="TYPE",
-        help="the type of the result (default: the operands'), and without --type of bits in files",
-    )
+    of_result = "the type of the result (default: the operands'); without --type, also of files that store only bits"
+    run.add_argument("--dtype", metavar="TYPE", help=of_result)
     max_threads = "the largest number of threads of generated kernels"
     run.add_argument("--threads", type=threads, help=max_threads)
     run.add_argument("--max-error", type=times, metavar="TIMES", help=MAX_ERROR)
