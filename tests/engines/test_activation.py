@@ -27,22 +27,13 @@ from convgrad.verify.verdict import OK, WRONG
 from tests.support import helpers
 from tests.support.engine_helpers import empty, lying, run_plan
 from tests.support.forward_problems import PROBLEMS, plans_of, posed, unlike
-from tests.support.hash_problems import operands_of, shape_of, values
+from tests.support.hash_problems import shape_of, values
 from tests.support.tiers import tiers
 
 Array = Any
 RELU = "relu"
 ISAS = list(isas.host_isas())
 KERNELS = pytest.mark.skipif(not ISAS, reason="no generated kernels run here")
-BODIES = (  # dense, a stem, kn2row, grouped and spatial stencils, transposed GEMM, results that wait in memory
-    "dense", "dense, full vectors", "3 and 16 channels", "17 and 3 channels", "depthwise, full vectors",
-    "groups of 6 to 10", "groups along rows", "one tap", "one position", "17 blocks",
-)  # fmt: skip
-KINDS = (  # operands, output, layouts, whether results are added to old ones
-    ("f32", "f32", "NXC XIO", False), ("f32", "f32", "NCX OIX", True), ("bf16", "bf16", "NXC XIO", False),
-    ("bf16", "f32", "NCX OIX", False), ("f16", "f16", "NXC OIX", True), ("f32", "f8_e4m3", "NXC XIO", False),
-    ("f32", "f8_e5m2", "NCX OIX", True),
-)  # fmt: skip
 LAYERS = {  # src, weights, attributes
     "dense": ((2, 12, 12, 48), (3, 3, 48, 40), {"pads_begin": 1, "pads_end": 1}),
     "stem": ((2, 20, 20, 3), (7, 7, 3, 32), {"strides": 2, "pads_begin": 3, "pads_end": 3}),
@@ -64,16 +55,6 @@ def layer(name: str, seed: int = 0) -> tuple[list[Array], dict[str, Any]]:
     src, weights, attributes = LAYERS[name]
     shapes = (src, weights, weights[-1:])
     return [rng.standard_normal(shape).astype(np.float32) for shape in shapes], dict(attributes)
-
-
-@KERNELS
-@tiers("name, role", BODIES, ["dst", "src"], every=23)
-def test_kernels_give_the_bits_of_the_order(name: str, role: str) -> None:
-    """Of each body and tile, in the order's bits; a kernel without activation has other ones."""
-    number = BODIES.index(name) + len(BODIES) * (role == "src")
-    operand, output, lies, accumulate = KINDS[number % len(KINDS)]
-    plain = posed(PROBLEMS[name], role, role == "src", (operand, output), lies, accumulate, bias=True)
-    assert_in_order(plain, operands_of(plain, np.random.PCG64(number)), number)
 
 
 @KERNELS

@@ -13,13 +13,8 @@ from convgrad.plan.forward_nest import Along
 from convgrad.plan.kn2row.spec import Kn2rowPlan, reached
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.passes import dense_view, plan, plans
-from convgrad.spec.geometry import Axis, Conv
-from convgrad.spec.ordered import evaluate_in_order
-from tests.support.engine_helpers import HOST, empty, run_plan
-from tests.support.forward_problems import ROLES, along, plans_of, posed
-from tests.support.hash_problems import operands_of
-from tests.support.helpers import assert_same_bits
-from tests.support.tiers import tiers
+from convgrad.spec.geometry import Conv
+from tests.support.forward_problems import ROLES, along, posed
 
 STEMS = (  # layers with few channels on one side
     "BWD_D f32 NXC mb8ic3ih224oc64oh112kh7sh2ph3",
@@ -101,38 +96,3 @@ def assert_reached(seen: Along, size: int) -> None:
     for before, after in pairwise(kept):
         assert before.start <= after.start
         assert before.stop <= after.stop
-
-
-UNMET = Conv(2, 1, 3, 16, (Axis(5, 4, 2, pad_begin=0), Axis(2, 2, 1, 4, 1, 1, 2)))  # of the last axis, all
-
-
-@pytest.mark.every(3)
-@pytest.mark.skipif(not HOST, reason="no generated kernels run here")
-@pytest.mark.parametrize("number", range(4))
-def test_outputs_that_no_tap_meets_are_zeros(number: int) -> None:
-    one = posed(UNMET, "src", number % 2 == 1, ("f32", "f32"), ("NXC XIO", "NCX OIX")[number // 2])
-    operands = operands_of(one, np.random.PCG64(number))
-    expected = evaluate_in_order(one, operands)
-    assert not expected.any()
-    _, found = plans_of(one, operands, empty(one), ISAS[HOST[number % len(HOST)]])
-    for each in (each for each in found if isinstance(each, Kn2rowPlan)):
-        assert_same_bits(run_plan(each, one, operands, empty(one)), np.ascontiguousarray(expected), each)
-
-
-BITS = (  # pads on both sides, phases of a stride, three nodes of 256 leaves
-    "FWD_B f32 NXC mb2ic20ih9oc2oh9kh3ph1", "BWD_D bf16 NCX mb1ic3ih11oc17oh6kh3sh2ph1",
-    "FWD_D f16 NXC mb1ic129iw640oc2ow43kw600pw1",
-)  # fmt: skip
-
-
-@pytest.mark.skipif(not HOST, reason="no generated kernels run here")
-@tiers("line, isa, first", BITS, HOST, range(5), every=11)
-def test_bits_of_the_order(line: str, isa: str, first: int) -> None:
-    """Every fifth plan from the ``first`` on."""
-    one = problem(line)
-    operands = operands_of(one, np.random.PCG64(len(line)))
-    expected = np.ascontiguousarray(evaluate_in_order(one, operands))
-    found = [each for each in plans_of(one, operands, empty(one), ISAS[isa])[1] if isinstance(each, Kn2rowPlan)]
-    assert found
-    for each in found[first::5] or found[:1]:
-        assert_same_bits(np.ascontiguousarray(run_plan(each, one, operands, empty(one))), expected, str(each))

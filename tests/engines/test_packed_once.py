@@ -6,7 +6,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import addressof
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
@@ -20,27 +19,14 @@ from convgrad.plan.machine import ISAS, Isa
 from convgrad.plan.recipe import SPATIAL
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
-from tests.engines.guarded import CACHE_LINE, CANARY, Guarded, Placed, run_guarded
+from tests.engines.guarded import CACHE_LINE, CANARY, Guarded, run_guarded
 from tests.support.children import HANG_S
-from tests.support.engine_helpers import HOST, Array, empty, made, modelled, run_plan
-from tests.support.forward_problems import MIXED, PROBLEMS, ROLES, plans_of, posed, recut
+from tests.support.engine_helpers import HOST, Array, empty, run_plan
+from tests.support.forward_problems import PROBLEMS, plans_of, posed, recut
 from tests.support.hash_problems import operands_of, shape_of, values
 from tests.support.helpers import assert_same_bits
-from tests.support.tiers import tiers
-
-NAMES = ("dense", "300 channels", "one tap", "stride 2", "three axes", "four axes", "groups", "a long row")
-GAPS = {"none": (0, 0), "between images": (0, 5), "between lines": (3, 0)}  # elements after lines, and after images
 
 pytestmark = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
-
-
-def with_gaps(array: Array, lines: int, images: int) -> tuple[int, ...]:
-    """Return row-major strides of an array, with so many elements after each line and after each image."""
-    strides, step = [array.itemsize], array.itemsize * (array.shape[-1] + lines)
-    for extent in reversed(array.shape[1:-1]):
-        strides.append(step)
-        step *= extent
-    return (step + images * array.itemsize, *reversed(strides))
 
 
 def cuts_of_packed(problem: Problem, operands: list[Array], out: Array, isa: Isa, threads: int = 1) -> list[GemmPlan]:
@@ -66,57 +52,6 @@ def tried(name: str, role: str, types: tuple[str, str], number: int) -> tuple[Pr
     operands = operands_of(problem, bits)
     old = values(shape_of(problem, problem.output), problem.output_format, bits)
     return problem, operands, old, np.ascontiguousarray(evaluate_in_order(problem, operands, old))
-
-
-@tiers("channels, fmt, stride", (2, 3, 4, 5, 6), ("bf16", "f32", "f16"), (1, 2), every=17)
-def test_few_channels(channels: int, fmt: str, stride: int) -> None:
-    """Vectors of two to four channels are interleaved, and squares of more are transposed; the last is not whole."""
-    host = HOST[(channels + stride) % len(HOST)]
-    isas = (ISAS[host], modelled(ISAS[host], "fused")) if fmt == "bf16" else (ISAS[host],)
-    for number, (width, isa) in enumerate(product((1, 5, 15, 16, 17, 35), isas)):
-        out = (width - 1) // stride + 1
-        words = f"mb2ic{channels}oc5ih2oh1kh2sh1ph0iw{width}ow{out}kw1sw{stride}pw0"
-        problem, operands = made(f"FWD_D {fmt} NCX:OIX {words}")
-        expected = np.ascontiguousarray(evaluate_in_order(problem, operands))
-        cuts = cuts_of_packed(problem, operands, empty(problem), isa)
-        whole = max(cuts, key=lambda plan: plan.output_block)
-        for each in (cuts[0], whole, replace(whole, packed_once=True)):
-            got = empty(problem)
-            run_guarded(each, problem, operands, got, number % 2 == 0)
-            assert_same_bits(np.ascontiguousarray(got), expected, (width, str(each)))
-
-
-@tiers("name, role, types, gaps", NAMES, ROLES, MIXED, list(GAPS), every=251)
-def test_lines_with_and_without_gaps(name: str, role: str, types: tuple[str, str], gaps: str) -> None:
-    """Lines that follow each other are packed and stored as one. Output blocks pack A, or it is packed once."""
-    number = NAMES.index(name) + MIXED.index(types) + 7 * ROLES.index(role)
-    problem, operands, old, expected = tried(name, role, types, number)
-    wide = ISAS[HOST[number % len(HOST)]]
-    isas = [wide, modelled(wide, "fused")] if types[0] == "bf16" and not wide.pairs else [wide]
-    for isa, at_end in product(isas, (False, True)):
-        data = Placed(operands[0], with_gaps(operands[0], *GAPS[gaps]), at_end).array
-        out = Placed(old, with_gaps(old, *GAPS[gaps]), at_end)
-        given = [data, *operands[1:]]
-        for plan in cuts_of_packed(problem, given, out.array, isa)[number % 3 :: 3]:
-            for once in (False, True):
-                out.array[...] = old if problem.accumulate else np.nan
-                run_guarded(replace(plan, packed_once=once), problem, given, out.array, at_end)
-                assert_same_bits(np.ascontiguousarray(out.array), expected, (str(plan), once, gaps))
-        assert out.intact()
-
-
-@tiers("channels, isa", (19, 33, 3), HOST, every=3)
-def test_an_odd_channel_keeps_its_place(channels: int, isa: str) -> None:
-    """Of bf16 pairs whose elements are added one by one, both are exchanged, but the odd last one has no other."""
-    problem, operands = made(f"FWD_D bf16 NXC mb1ic{channels}ih4oc17oh4kh2sh2ph0")
-    expected = np.ascontiguousarray(evaluate_in_order(problem, operands))
-    cuts = cuts_of_packed(problem, operands, empty(problem), modelled(ISAS[isa], "fused"))
-    single = [each for each in cuts if each.spec.pairs and each.spec.k_per_add == 1]
-    assert single
-    for each in single[::4]:
-        got = empty(problem)
-        run_guarded(each, problem, operands, got, True)
-        assert_same_bits(np.ascontiguousarray(got), expected, str(each))
 
 
 @pytest.mark.parametrize(("line", "element"), [(3, 1), (6, 1), (-6, 1), (0, 1), (0, 0), (7, -1)])

@@ -24,20 +24,6 @@ def adapter(library: str) -> Any:
     return importlib.import_module(f"convgrad.{library}")
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16"])
-def test_activation_of_jax_arrays(dtype: str) -> None:
-    """Activated after the one rounding: the same bits, as rounding keeps the sign."""
-    jax = adapter("jax")
-    for name, operands in (("convolution", (SRC, WEIGHTS, BIAS)), ("bias_add", (SRC, BIAS))):
-        options = {"dtype": dtype, "activation": "relu"} | (LAYER if name == "convolution" else {})
-        ours = getattr(convgrad, name)(*operands, **options)
-        assert (ours == 0).any()
-        assert_same_bits(np.asarray(getattr(jax, name)(*operands, **options)), ours, name)
-    strict = {"strides": [1, 1], "dilations": [1, 1], "activation": "relu"}
-    run = convgrad.run("Convolution", SRC, WEIGHTS, **strict)
-    assert_same_bits(np.asarray(jax.run("Convolution", SRC, WEIGHTS, **strict)), run, "run")
-
-
 @pytest.mark.parametrize("most", ACCURACIES)
 def test_max_error_of_jax_arrays(most: float | None) -> None:
     """Of a result, and of its derivatives."""
@@ -55,17 +41,6 @@ def test_max_error_of_jax_arrays(most: float | None) -> None:
         with convgrad.max_error(most):
             traced = ours.convolution(SRC, WEIGHTS, BIAS, **LAYER, activation="relu")
         assert_same_bits(np.asarray(traced), dst, "as the context says")
-
-
-def test_activation_of_dask_arrays() -> None:
-    ours, array = adapter("dask"), pytest.importorskip("dask.array")
-    lazy = array.from_array(SRC, chunks=(2, 5, -1, -1))
-    expected = convgrad.convolution(SRC, WEIGHTS, BIAS, **LAYER, activation="relu")
-    assert_same_bits(ours.convolution(lazy, WEIGHTS, BIAS, **LAYER, activation="relu").compute(), expected, "function")
-    strict = {"strides": 1, "dilations": 1, **LAYER, "activation": "relu"}
-    assert_same_bits(ours.run("Convolution", lazy, WEIGHTS, BIAS, **strict).compute(), expected, "run")
-    added = convgrad.bias_add(SRC, BIAS, activation="relu")
-    assert_same_bits(ours.bias_add(lazy, BIAS, activation="relu").compute(), added, "bias_add")
 
 
 @pytest.mark.parametrize("library", ["jax", "dask"])

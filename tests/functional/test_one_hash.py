@@ -7,10 +7,9 @@ the batch, the pool, and the entry. ``WAYS`` has choices of all axes in which an
 from __future__ import annotations
 
 import importlib.util
-import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import combinations, pairwise, product
 from typing import Any
 
@@ -26,11 +25,11 @@ from convgrad.spec.layouts import axis_order
 from convgrad.spec.operators import OPERATORS, find
 from tests.support.engine_helpers import HOST, digest, lying
 from tests.support.helpers import FUNCTIONS
+from tests.support.pairs import Way, covering, few_of, pairs_of
 from tests.support.roles import every_second_backwards
 from tests.support.tiers import tiers
 
 Array = NDArray[Any]
-Way = Mapping[str, Any]
 BATCH = 5  # leaves of one image each, because an image has more than 128 positions
 GEOMETRIES = {
     "dense": "ic40oc33ih13oh13kh3ph1", "strided": "ic24oc24ih24oh12kh4sh2ph1", "groups": "g6ic24oc18ih13oh13kh3ph1",
@@ -40,7 +39,10 @@ GEOMETRIES = {
 DIRECTIONS = ("FWD_B", "BWD_D", "BWD_WB", "deconv FWD_B", "deconv BWD_D", "deconv BWD_W")
 ADDED = "BiasAdd"  # no problem line has this operator; its operands are those of a layer's results
 TYPES = ("f32", "bf16", "f16")
-OPTIONS: dict[str, dict[str, Any]] = {"plain": {}, "activation": {"activation": "relu"}, "accuracy": {"max_error": 64}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {}, "activation": {"activation": "relu"}, "accuracy": {"max_error": 64},
+    "rounded": {"activation": "relu", "dtype": "bf16"},
+}  # fmt: skip
 TILED = "ic64oc40ih13oh13kh3ph1"  # what Winograd computes with this accuracy
 SUMMED = ("weights", "bias")
 
@@ -89,24 +91,6 @@ def axes() -> dict[str, tuple[Any, ...]]:
     }
 
 
-def pairs_of(way: Way) -> set[tuple[Any, ...]]:
-    """Return the pairs of choices of a way."""
-    return set(combinations(way.items(), 2))
-
-
-def covering(choices: Mapping[str, Sequence[Any]]) -> Iterator[Way]:
-    """Yield ways in which any two choices of two axes meet."""
-    rng = random.Random(0)
-    left = {
-        ((one, a), (other, b)) for one, other in combinations(choices, 2) for a in choices[one] for b in choices[other]
-    }
-    while left:
-        drawn = [{name: rng.choice(some) for name, some in choices.items()} for _ in range(100)]
-        best = max(drawn, key=lambda way: len(pairs_of(way) & left))
-        left -= pairs_of(best)
-        yield best
-
-
 # In this order, ways that follow each other share kernels.
 WAYS = sorted(covering(axes()), key=lambda way: (way["isa"], way["layouts"], way["strides"]))
 ROWS = rows()
@@ -124,19 +108,9 @@ def met_by(case: Case) -> set[tuple[Any, ...]]:
     return found
 
 
-def quick() -> list[Case]:
-    """Return few cases that cover all that the table covers."""
-    covered = {case: met_by(case) for case in product(ROWS, range(0, len(WAYS), EACH))}
-    left, found = set().union(*covered.values()), list[Case]()
-    while left:
-        best = max(covered, key=lambda case: len(covered[case] & left))
-        left -= covered.pop(best)
-        found.append(best)
-    return found
-
-
-QUICK = quick()
-LONG = [case for case in product(ROWS, range(0, len(WAYS), EACH)) if case not in QUICK]
+TABLE = list(product(ROWS, range(0, len(WAYS), EACH)))
+QUICK = few_of(TABLE, met_by)
+LONG = [case for case in TABLE if case not in QUICK]
 
 
 @dataclass(frozen=True)
@@ -239,17 +213,16 @@ def entered(entry: str, call: Call, operands: Sequence[Any]) -> Array:
         return np.asarray(convgrad.compile(operator, *operands, **attributes)(*arrays))
     if entry == "torch":
         return from_tensor(convgrad.run(operator, *map(as_tensor, operands), **attributes))
-    if entry == "jax":
-        from convgrad.jax import run as by_jax  # noqa: PLC0415 - where it is installed
+    if entry == "jax" or (entry == "dask" and "max_error" not in attributes):
+        module, given = importlib.import_module(f"convgrad.{entry}"), list(operands)
+        if entry == "dask":
+            import dask.array as da  # noqa: PLC0415 - where it is installed
 
-        return np.asarray(by_jax(operator, *operands, **attributes))
-    if entry == "dask" and "max_error" not in attributes:
-        import dask.array as da  # noqa: PLC0415 - where it is installed
-
-        from convgrad.dask import run as by_dask  # noqa: PLC0415 - where it is installed
-
-        first = da.from_array(operands[0], chunks=(2, *[-1] * (operands[0].ndim - 1)))
-        return np.asarray(by_dask(operator, first, *operands[1:], **attributes).compute())
+            given[0] = da.from_array(operands[0], chunks=(2, *[-1] * (operands[0].ndim - 1)))
+        both = (partial(module.run, operator), getattr(module, FUNCTIONS[operator].__name__))
+        result, other = (np.asarray(function(*given, **attributes)) for function in both)
+        assert digest(result) == digest(other)
+        return result
     return np.asarray(convgrad.run(operator, *operands, **attributes))
 
 

@@ -16,6 +16,7 @@ import pytest
 from convgrad.notation import problem
 from convgrad.plan.forward_nest import ForwardNest
 from convgrad.plan.gemm.constants import PACK_ONCE_LINES, PACK_TOGETHER
+from convgrad.plan.gemm.cuts import _output_block
 from convgrad.plan.gemm.schedule import (
     ALONG,
     CHAIN,
@@ -31,7 +32,7 @@ from convgrad.plan.kernels import FAMILIES
 from convgrad.plan.kn2row.schedule import TABLES as PRODUCTS_TABLES
 from convgrad.plan.kn2row.spec import Kn2rowPlan
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.plan.passes import dense_view, plan, tables
+from convgrad.plan.passes import dense_view, plan, plans, tables
 from convgrad.plan.stencils import grouped_schedule
 from convgrad.plan.stencils.grouped import GroupedStencilPlan
 from convgrad.plan.stencils.spatial import SpatialStencilPlan
@@ -270,3 +271,20 @@ def test_a_stride_of_one_position_has_no_effect() -> None:
         tables(each, dense_view(each), plan(each, dense_view(each), Machine(ISAS["avx512"]), 1)) for each in (one, huge)
     ]
     assert found[0].numbers == found[1].numbers
+
+
+BLOCKS = {  # of micro-tiles of six rows, by the bytes of the cache
+    ("mb1ic8ih13oc16oh13kh3ph1", 1 << 20): (1, 1, 13, 13),  # in the cache: not rounded up to whole micro-tiles
+    ("mb1ic512ih2iw64oc16oh2ow64kh3kw3ph1pw1", 1 << 18): (1, 1, 1, 36),  # two rows are cut too
+    ("mb1ic64ih64oc16oh64kh1", 1 << 15): (1, 1, 1, 36),  # the only axis, so that its room is not doubled
+    ("mb1ic1024iw4096oc16ow4096kw1", 1 << 10): (1, 1, 1, 24),  # at most 16 MiB of A: at least four micro-tiles
+}
+
+
+@pytest.mark.parametrize(("line", "l2_bytes"), BLOCKS)
+def test_sizes_of_output_blocks(line: str, l2_bytes: int) -> None:
+    one, machine = problem(f"FWD_D f32 NXC {line}"), Machine(ISAS["avx2"], l2_bytes=l2_bytes)
+    view = dense_view(one)
+    kernels = [each.spec for each in plans(one, view, machine, 1) if type(each) is GemmPlan]
+    spec = next(spec for spec in kernels if spec.mr == 6 and not spec.collects)
+    assert _output_block(view, machine, spec, 1, len(view.axes) - 1) == BLOCKS[line, l2_bytes]

@@ -14,9 +14,10 @@ from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.execute import executable
 from convgrad.notation import problem
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.plan.passes import dense_view
+from convgrad.plan.passes import dense_view, plans
 from convgrad.plan.split_k.schedule import schedule
 from convgrad.plan.split_k.segments import existing_rows, indirection_of, tap_share
+from convgrad.plan.split_k.taps import starts, taps_record
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.ordered import evaluate_in_order
 from tests.support.engine_helpers import Array, empty
@@ -126,3 +127,20 @@ def test_tables_of_many_taps_take_no_time() -> None:
     made = schedule(dense_view(one), engines.plan_of(one, Machine(ISAS["avx512"]), 1), False)
     assert len(made.tables["outs"]) * made.tables["outs"].shape[1] >= 300 * 255 * 64
     assert time.thread_time() - start < 1
+
+
+@pytest.mark.parametrize(
+    "line", ["mb2ic16ih9oc32oh9kh5ph2", "mb3ic16ih20iw9oc32oh10ow5kh3sh2ph1kw4sw2pw1", "mb2ic8iw9oc9ow30kw7pw3dw1"]
+)
+def test_parts_of_ranges_end_where_the_next_range_begins(line: str) -> None:
+    """In the table of taps of each kernel, the ranges of all micro-tiles follow each other."""
+    one = problem(f"BWD_W f32 NXC {line}")
+    view, tiles = dense_view(one), 0
+    for plan in plans(one, view, Machine(ISAS["avx2"]), 1):
+        taps = schedule(view, plan, False).tables
+        record = taps_record(plan.spec)
+        inner = len(starts(view.conv.axes[-1].kernel, plan.spec.micro_tile.inner_taps))
+        whole, parts = (taps["taps"][:inner, record.index(column)] for column in ("range", "parts"))
+        assert (np.append(whole, len(taps["ranges"])) == np.append(0, np.cumsum(parts + 1))).all()
+        tiles = max(tiles, inner)
+    assert tiles > 1
