@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import ctypes
-import platform
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.engines.addresses import address_of
-from convgrad.engines.llvm import jit
+from convgrad.engines.llvm import amx, jit
 from convgrad.engines.llvm.emit import Module
 from convgrad.plan.machine import ISAS
 from convgrad.spec.chains import sum_to_odd
 
 F32 = NDArray[np.float32]  # tiles C[tile][16][16]
 U16 = NDArray[np.uint16]  # tiles A[tile][16][K] and B[tile][K][16], in bf16
-AMX = replace(ISAS["avx512bf16"], name="amx", features=(*ISAS["avx512bf16"].features, "amx-tile", "amx-bf16"))
+AMX = ISAS["amx"]
 SIDE = 16  # rows and columns of a tile of C, and the most pairs of K
-ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA = 158, 0x1023, 18  # Linux asks for permission before tiles are used
 DEFAULT_NAN, QUIET = np.uint32(0xFFC00000), np.uint32(0x400000)
 # A sum is flushed if it is less than 2**-126 after rounding to 24 bits with an unlimited exponent.
 BEFORE_ROUNDING, AFTER_ROUNDING, NEVER = 2.0**-126, 2.0**-126 - 2.0**-151, 0.0
@@ -36,8 +33,7 @@ def why_no_amx() -> str:
     missing = [name for name in AMX.features[-2:] if not features.get(name)]
     if missing:
         return f"this processor has no {' and no '.join(missing)}"
-    refused = platform.system() != "Linux" or ctypes.CDLL(None).syscall(ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA)
-    return "the operating system does not permit the use of tiles" if refused else ""
+    return amx.why_not_permitted()
 
 
 def configuration(pairs: int) -> NDArray[np.uint8]:

@@ -86,7 +86,7 @@ KN2ROWS = [  # pads on both sides, phases of a stride, three nodes of 256 leaves
     "FWD_B f32 NXC mb2ic20ih9oc2oh9kh3ph1", "BWD_D bf16 NCX mb1ic3ih11oc17oh6kh3sh2ph1",
     "FWD_D f16 NXC mb1ic17iw604oc2ow7kw600pw1",
 ]  # fmt: skip
-FEW_POSITIONS = [f"FWD_D f32 NXC mb2ic{channels}ih3oc70oh1kh3ph0" for channels in (16, 17)]
+FEW_POSITIONS = [f"FWD_D f32 NXC mb2ic{channels}ih3oc70oh1kh3ph0" for channels in (16, 17, 33, 64)]
 OWN_BIASES = ["FWD_B f32 NCX mb2ic40ih7oc24oh7kh1ph0", "FWD_B bf16 NCX mb1ic40ih11oc17oh11kh1ph0"]
 FEW_CHANNELS = [  # vectors of two to four channels are interleaved, and squares of more are transposed
     f"FWD_D {fmt} NCX:OIX mb2ic{channels}oc5ih2oh1kh2sh1ph0iw{width}ow{(width - 1) // stride + 1}kw1sw{stride}pw0"
@@ -179,7 +179,7 @@ def rows() -> Iterator[Row]:
     lines = {
         "split-K": SPLIT_K, "depthwise": DEPTHWISE, "in place": IN_PLACE, "kn2row": KN2ROWS,
         "weights in place": FEW_POSITIONS, "transposed GEMM": OWN_BIASES, "packed A": FEW_CHANNELS, "forward": AWAY,
-        PAIRED: [f"FWD_D bf16 NXC mb1ic{channels}ih4oc17oh4kh2sh2ph0" for channels in (19, 33, 3)],  # the last is odd
+        PAIRED: [f"FWD_D bf16 NXC mb1ic{channels}ih4oc17oh4kh2sh2ph0" for channels in (19, 31, 3)],  # the last is odd
         "spatial stencil": [*VOLUMES, *ENDS, *geometries()],
     }  # fmt: skip
     for kernel, some in lines.items():

@@ -10,15 +10,18 @@ import pytest
 
 from convgrad import engines
 from convgrad.engines.llvm import isas
+from convgrad.formats import F32
 from convgrad.functional.call import prepare
 from convgrad.notation import problem as problem_of
 from convgrad.plan.cuda.nest import products_of
 from convgrad.plan.cuda.plan import TILES, plan, refusal
-from convgrad.plan.cuda.recipe import ROWS, TileSpec
+from convgrad.plan.cuda.recipe import ROWS, SingleSpec, TileSpec
 from convgrad.plan.cuda.tables import chains_of
 from convgrad.plan.cuda.vectors import width_of_a
 from convgrad.plan.passes import dense_strides
 from convgrad.spec.activation import activated
+from convgrad.spec.order import order_of
+from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from tests.engines.guarded import Placed
 from tests.support import emulated
@@ -57,6 +60,19 @@ FORMATS = [
     for ic in (16, 17)
 ]  # fmt: skip
 LINES = [*EDGES, *TERMS, *CHAINS, *IMAGES, *PHASES, *RANKS, *GROUPS, *FORMATS]
+SPLIT = [
+    f"{line} bf16 {lies} {shape}"
+    for channels in (16, 17, 31, 32, 33, 48, 64, 100) for lies in ("NXC", "NCX")
+    for line, shape in (
+        ("FWD_D", f"mb1ic{channels}ih5oc20oh5kh3ph1"),  # tiles
+        ("FWD_D", f"g2mb1ic{2 * channels}ih6oc10oh3kh3ph1sh2"),  # outputs one by one
+        ("FWD_D", f"mb1ic{channels}ih6oc3oh6kh3ph1"),  # tap by tap
+        ("BWD_D", f"mb2ic20ih8oc{channels}oh4kh3ph1sh2"),
+        ("BWD_D", f"mb1ic2ih9oc{channels}oh5kh3ph1sh2"),
+        ("BWD_D", f"mb1ic16ih13oc{channels}oh5kh3sh3dh2"),  # results without terms
+    )
+]  # fmt: skip
+SPLIT += ["FWD_D bf16 NXC mb1ic550ih5oc20oh5kh1", "FWD_D bf16 NCX mb1ic260ih5oc3oh5kh3ph1"]  # trees of several levels
 ODD = (np.inf, -np.inf, np.nan)
 
 
@@ -83,6 +99,34 @@ def test_bits_are_those_of_the_cpu(line: str) -> None:
     problem, operands = made(line)
     assert refusal(problem) == ""
     assert_same(problem, operands)
+
+
+@tiers("nodes", [False, True])
+@tiers("line", SPLIT, every=7)
+def test_split_chains(line: str, nodes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves that are chains and leaves that are nodes have the specified bits, also if numbers are not finite.
+
+    Results are f32, because the rounding to bf16 hides nearly all differences.
+    """
+    monkeypatch.setattr("convgrad.plan.cuda.plan._time", lambda _, leaves, spec, number: spec.nodes != nodes)
+    problem, operands = made(line)
+    problem = replace(problem, output_format=F32)
+    emulated_plan = plan(problem, dense_strides(problem), emulated.PROCESSORS)
+    specs = [launch.spec for launch in emulated_plan.launches if isinstance(launch.spec, TileSpec | SingleSpec)]
+    assert {spec.split for spec in specs} == {order_of(problem).chains == 2}
+    many = [product.chains > 1 for product in products_of(problem, dense_strides(problem))]
+    assert [spec.nodes for spec in specs] == [nodes and some for some in many]
+    assert_in_order(problem, operands)
+    for array in operands:
+        array[(0,) * array.ndim] = np.inf
+    assert_in_order(problem, operands)
+
+
+def assert_in_order(problem: Problem, operands: Sequence[Array]) -> None:
+    out = empty(problem)
+    emulated.run(problem, operands, out)
+    expected = evaluate_in_order(problem, operands)
+    assert_same_bits(np.ascontiguousarray(out), np.ascontiguousarray(expected), str(problem))
 
 
 def test_absent_terms_after_terms_at_decreasing_positions() -> None:

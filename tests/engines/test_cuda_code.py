@@ -15,7 +15,7 @@ from convgrad.engines.cuda.kernels import CAPABILITY, ptx
 from convgrad.engines.llvm import isas
 from convgrad.notation import problem as problem_of
 from convgrad.plan.cuda.plan import plan
-from convgrad.plan.cuda.recipe import PER_THREAD, PackSpec, Spec
+from convgrad.plan.cuda.recipe import PER_THREAD, PackSpec, SingleSpec, Spec, TileSpec
 from convgrad.plan.cuda.tables import DEPTH
 from convgrad.plan.passes import dense_strides
 from convgrad.spec.activation import activated
@@ -25,12 +25,17 @@ from tests.support.tiers import tiers
 pytestmark = pytest.mark.skipif(not isas.host_isas(), reason="no generated kernels run here")
 
 PROCESSORS = 132
+REGISTERS = 1 << 16  # of a multiprocessor
 SHARED_LIMIT = 99 << 10  # bytes of shared memory of a block that all GPUs of the oldest capability or newer have
 LARGE = [
     f"{direction} f32 {lies} mb32ic256ih14oc256oh14kh3ph1"
     for direction, lies in (("FWD_D", "NXC"), ("BWD_D", "NCX"), ("BWD_W", "NXC"))
 ]  # fmt: skip
-LINES = [*LARGE, CHAINS[2], IMAGES[0], PHASES[0], RANKS[-1], *GROUPS[2:4], *FORMATS[::8]]
+SPLIT = [
+    LARGE[0].replace("f32", "bf16"), "FWD_D bf16 NCX mb1ic33ih56oc64oh56kh3ph1", "FWD_D bf16 NXC mb1ic64ih8oc64oh8kh1",
+    "FWD_D bf16 NXC mb1ic64ih8oc8oh8kh1",
+]  # fmt: skip
+LINES = [*LARGE, *SPLIT, CHAINS[2], IMAGES[0], PHASES[0], RANKS[-1], *GROUPS[2:4], *FORMATS[::8]]
 
 
 @cache
@@ -44,6 +49,8 @@ def specs() -> list[Spec]:
 
 def test_kernels_of_all_kinds_are_seen() -> None:
     assert {spec.name for spec in specs()} == {"tile", "single", "level", "pack"}
+    split = {(spec.name, spec.nodes) for spec in specs() if isinstance(spec, TileSpec | SingleSpec) and spec.split}
+    assert split >= {("tile", False), ("tile", True), ("single", False)}
 
 
 def test_each_multiply_add_is_rounded_once_and_no_denormal_is_flushed() -> None:
@@ -97,4 +104,5 @@ def test_the_assembler_takes_all_kernels(capability: str, tmp_path: Path) -> Non
         done = subprocess.run(asked, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (spec, done.stderr)
         (registers,) = re.findall(r"Used (\d+) registers", done.stderr)
-        assert int(registers) <= 128, spec
+        resident = spec.resident if isinstance(spec, TileSpec) else 2
+        assert int(registers) * spec.threads * resident <= REGISTERS, spec

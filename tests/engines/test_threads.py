@@ -82,7 +82,7 @@ def test_the_cap_on_instruction_sets(monkeypatch: pytest.MonkeyPatch) -> None:
         elif cap == "numpy":
             assert str(choice).startswith("numpy: CONVGRAD_MAX_ISA=numpy")
     monkeypatch.setenv("CONVGRAD_MAX_ISA", "sse")
-    with pytest.raises(ConvgradError, match="must be one of avx512bf16, avx512, avx2, neon, numpy; got 'sse'"):
+    with pytest.raises(ConvgradError, match="must be one of amx, avx512bf16, avx512, avx2, neon, numpy; got 'sse'"):
         engines.execute(one, operands, empty(one))  # type: ignore[arg-type]
 
 

@@ -11,17 +11,17 @@ import pytest
 from tests.package.syntax import statements
 from tests.support.places import SOURCES
 
-TOTAL = 425_057  # tokens of all rooms
+TOTAL = 431_270  # tokens of all rooms
 BUDGETS = {  # tokens by room: a folder without the folders in it
-    ".": 7_369, "arrays": 3_109, "arrays/libraries": 2_614, "cli": 19_463, "cli/bench": 8_095, "cli/parsers": 2_605,
-    "dask": 5_183, "engines": 8_841, "engines/cuda": 8_323, "engines/llvm": 27_133, "engines/llvm/elementwise": 7_114,
-    "engines/llvm/gemm": 9_575, "engines/llvm/kn2row": 4_836, "engines/llvm/split_k": 9_846,
-    "engines/llvm/stencils": 7_304, "engines/llvm/winograd": 10_768, "files": 4_793, "functional": 16_155,
-    "graph": 13_980, "jax": 9_786, "plan": 9_506, "plan/cuda": 6_148, "plan/gemm": 7_931, "plan/kn2row": 4_418,
-    "plan/split_k": 12_816, "plan/stencils": 4_434, "plan/winograd": 4_491, "scale": 10_921, "spec": 21_302,
-    "spec/elementwise": 5_907, "spec/winograd": 8_914, "torch": 20_896, "torch/training": 23_601, "verify": 28_794,
-    "verify/cases": 26_904, "verify/diagnose": 16_398, "verify/judge": 7_407, "verify/judge/statistics": 5_130,
-    "verify/probe": 7_703, "verify/testing": 4_544,
+    ".": 7_369, "arrays": 3_117, "arrays/libraries": 2_614, "cli": 19_637, "cli/bench": 8_095, "cli/parsers": 2_614,
+    "dask": 5_183, "engines": 8_842, "engines/cuda": 8_532, "engines/llvm": 29_243, "engines/llvm/elementwise": 7_114,
+    "engines/llvm/gemm": 12_058, "engines/llvm/kn2row": 4_836, "engines/llvm/split_k": 9_846,
+    "engines/llvm/stencils": 7_304, "engines/llvm/winograd": 10_768, "files": 4_891, "functional": 16_155,
+    "graph": 13_980, "jax": 9_786, "plan": 9_711, "plan/cuda": 6_195, "plan/gemm": 8_328, "plan/kn2row": 4_456,
+    "plan/split_k": 12_816, "plan/stencils": 4_456, "plan/winograd": 4_491, "scale": 10_921, "spec": 21_399,
+    "spec/elementwise": 5_907, "spec/winograd": 8_917, "torch": 20_896, "torch/training": 23_601, "verify": 28_981,
+    "verify/cases": 26_868, "verify/diagnose": 16_412, "verify/judge": 7_407, "verify/judge/statistics": 5_130,
+    "verify/probe": 7_850, "verify/testing": 4_544,
 }  # fmt: skip
 SLACK = 200  # tokens by which a room may be smaller than its budget
 NOT_COUNTED = {

@@ -74,14 +74,14 @@ WORDS = {
     ),
     "engines.cuda": "driver grid operands single tile kernels engine",
     "engines.llvm": (
-        "emit intrinsics arguments pairs convert tree microkernel store packing split_k gemm stencils kn2row driver "
-        "squares object_cache jit tried added speeds isas wait execute tune calibrate samples winograd "
+        "emit intrinsics tiles arguments pairs convert tree microkernel store packing split_k gemm stencils kn2row "
+        "driver squares object_cache jit amx tried added speeds isas wait execute tune calibrate samples winograd "
         "elementwise engine"
     ),
     "engines.llvm.elementwise": "arithmetic maps sums trees stages run",
     "engines.llvm.winograd": "vectors into sums back tasks run",
     "engines.llvm.split_k": "segment tile stencil nest pack gemm_nest stencil_nest",
-    "engines.llvm.gemm": "arguments pack segments micro_tile region output_stationary",
+    "engines.llvm.gemm": "arguments pack segments micro_tile amx region output_stationary",
     "engines.llvm.stencils": "grouped spatial_tile spatial",
     "engines.llvm.kn2row": "tap_adds nest",
     "scale": (

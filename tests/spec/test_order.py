@@ -58,6 +58,15 @@ def test_blocks_are_whole_lines_or_parts_of_one(units: int, lines: int, length: 
     assert order.height == (longest if order.terms else 0)
 
 
+@given(st.integers(0, 3), st.integers(0, 60), st.integers(1, 300))
+def test_blocks_of_two_chains_have_terms_of_one_line(units: int, lines: int, length: int) -> None:
+    order = SumOrder(units, lines, length, chains=2, block=32)
+    assert lengths(order) == [min(32, length - first) for _ in range(lines) for first in range(0, length, 32)]
+    of_block = -(-min(32, length) // 2) + (length > 1)
+    height = of_block + tree_height(lines * -(-length // 32)) + tree_height(units)
+    assert order.height == (height if order.terms else 0)
+
+
 @given(st.integers(1, 400), EXTENTS)
 def test_lines_are_small_images_or_rows(batch: int, extents: list[int]) -> None:
     order, positions = over_positions(batch, extents), int(np.prod(extents))
@@ -93,6 +102,10 @@ def test_long_sums_are_cut_without_listing_their_blocks() -> None:
         (over_taps(1, 2048), 256 + 7),
         (over_taps(49, 64, apart=True), 64 + 15 + 3),
         (over_positions(0, [5]), 0),
+        (over_taps(9, 31, bf16=True), 248 + 1),
+        (over_taps(9, 32, bf16=True), 16 + 1 + 8),
+        (over_taps(9, 33, bf16=True), 16 + 1 + 15 + 1),
+        (over_taps(1, 40, bf16=True), 16 + 1 + 1),
     ],
 )
 def test_heights(order: SumOrder, height: int) -> None:
@@ -144,7 +157,14 @@ def test_fma_rounds_once(x: float, y: float, z: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "order", [SumOrder(1, 1, 200), SumOrder(3, 1, 600), SumOrder(40, 1, 16), SumOrder(2, 9, 100, True)]
+    "order",
+    [
+        SumOrder(1, 1, 200),
+        SumOrder(3, 1, 600),
+        SumOrder(40, 1, 16),
+        SumOrder(2, 9, 100, True),
+        SumOrder(3, 2, 90, chains=2, block=32),
+    ],
 )
 def test_the_executed_order_keeps_its_bound(order: SumOrder) -> None:
     rng = np.random.default_rng(order.terms)

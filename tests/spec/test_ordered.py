@@ -125,7 +125,7 @@ DATA = [
     "BWD_D f32 NXC mb1ic4iw9oc15ow9kw5pw2",
     "BWD_D f32 NXC g2mb2ic6ih7iw6oc8oh3ow3kh4kw2sh2sw2dh1ph2pw1",
     "FWD_B bf16 NXC mb2ic7ih5iw4oc6oh3ow4kh3kw3sh2ph1pw1",  # pairs, and an odd channel alone
-    "FWD_D bf16 NXC mb1ic17iw9oc3ow9kw5pw2",
+    "FWD_D bf16 NXC mb1ic37iw9oc3ow9kw5pw2",
     "BWD_D bf16 NXC mb1ic5iw3oc301ow3kw2pw1",
     "BWD_D bf16 NXC g3mb1ic6iw9oc15ow5kw3sw2pw1",
     "FWD_D f16 NXC mb1ic7iw9oc6ow9kw5pw2",  # of f16 operands there are no pairs
@@ -142,9 +142,13 @@ def by_definition(one: Problem, operands: list[np.ndarray], n: int, result: int,
     channels = (conv.src_channels if forward else conv.dst_channels) // conv.groups
     group = result // results
     listed = list(range(channels))
-    if one.operand_format is BF16:
+    most, split = 256, one.operand_format is BF16 and channels >= 32
+    if split:
+        most = 32
+    elif one.operand_format is BF16:
         listed = [c for first in range(0, channels, 2) for c in (first + 1, first) if c < channels]
     trees: list[list[list[tuple[np.float32, np.float32]]]] = [[]]
+    block = _two_chains if split else _chain
     sizes: list[int] = []  # of the blocks of the last tree, on the full grid
     for k in np.ndindex(*conv.kernel):
         place = []
@@ -154,9 +158,9 @@ def by_definition(one: Problem, operands: list[np.ndarray], n: int, result: int,
             place.append(met if apart == 0 and 0 <= met < (axis.src if forward else axis.dst) else None)
         if results <= 4 and channels >= 16 and conv.groups == 1 and sizes:
             trees, sizes = [*trees, []], []
-        for start in range(0, channels, 256):
-            part = listed[start : start + 256]
-            if channels > 256 or not sizes or sizes[-1] + channels > 256:
+        for start in range(0, channels, most):
+            part = listed[start : start + most]
+            if split or channels > most or not sizes or sizes[-1] + channels > most:
                 trees[-1].append([])
                 sizes.append(0)
             sizes[-1] += len(part)
@@ -165,7 +169,7 @@ def by_definition(one: Problem, operands: list[np.ndarray], n: int, result: int,
             for c in part:
                 w = weights[(result, c, *k)] if forward else weights[(group * channels + c, result % results, *k)]
                 trees[-1][-1].append((data[(n, group * channels + c, *place)], w))
-    total = _tree([_tree([_chain(block) for block in tree]) for tree in trees]) + np.float32(0)
+    total = _tree([_tree([block(terms) for terms in tree]) for tree in trees]) + np.float32(0)
     return total + operands[2][result] if len(operands) > 2 else total
 
 
@@ -174,6 +178,10 @@ def _chain(terms: list[tuple[np.float32, np.float32]]) -> np.float32:
     for x, y in terms:
         total = np.float32(np.float64(x) * np.float64(y) + np.float64(total))  # exact in float64 on these numbers
     return total
+
+
+def _two_chains(terms: list[tuple[np.float32, np.float32]]) -> np.float32:
+    return _chain(terms[::2]) + _chain(terms[1::2])
 
 
 def _tree(sums: list[np.float32]) -> np.float32:

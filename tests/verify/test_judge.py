@@ -14,8 +14,11 @@ from numpy.typing import NDArray
 import convgrad
 from campaigns.verdict import LINES, Tally, filled, judge_all, problems
 from convgrad.formats import ACCUMULATIONS, BF16, F16, F32, Format, round_to
+from convgrad.functional.call import prepare
 from convgrad.notation import calls, read
 from convgrad.spec.operators import find
+from convgrad.spec.order import height_of
+from convgrad.spec.ordered import evaluate_in_order
 from convgrad.verify.cases.collection import read as cases_of
 from convgrad.verify.check import check, verdict_on
 from convgrad.verify.declared import Declared, DeclaredResult, declared
@@ -55,6 +58,21 @@ def test_right_results_are_ok_in_any_order(kind: str, at: int) -> None:
         if np.prod(prepared.problem.output_shape) <= 500:  # quick: the others are the campaign's
             judge_all(what, prepared, at, tally)
     assert tally.alarms == []
+
+
+@pytest.mark.parametrize("channels", [16, 32, 48, 128])
+@pytest.mark.parametrize("signs", ["random", "alternating", "alike"])
+def test_blocks_of_two_bf16_chains_are_ok_at_their_own_depth(signs: str, channels: int) -> None:
+    """If signs alternate over the channels, each of the two chains adds terms of one sign, and their sums cancel."""
+    rng = np.random.default_rng(channels)
+    sign = {"alternating": np.resize([1, -1], channels), "alike": 1}.get(signs, rng.choice([-1, 1], channels))
+    src, weights = (1 + 0.2 * rng.standard_normal(shape) for shape in ((2, 24, channels), (3, channels, 16)))
+    operands = src.astype(BF16.dtype), (weights * np.reshape(sign, (-1, 1))).astype(BF16.dtype)
+    layer: dict[str, Any] = {"strides": [1], "dilations": [1], "pads_begin": [1], "pads_end": [1]}
+    one = prepare("Convolution", operands, layer, "f32")
+    got = evaluate_in_order(one.problem, one.operands).transpose(np.argsort(one.problem.output_order))
+    assert check("Convolution", got, *operands, **layer).outcome == "ok"
+    assert check("Convolution", got, *operands, height=height_of(one.problem), **layer).outcome == "ok"
 
 
 @pytest.mark.long

@@ -17,7 +17,10 @@ import convgrad
 from convgrad import notation
 from convgrad.errors import UnsupportedError
 from convgrad.formats import BF16, F32, F64
-from convgrad.spec.order import order_of
+from convgrad.functional.call import prepare
+from convgrad.spec.chains import tree
+from convgrad.spec.order import SumOrder, order_of
+from convgrad.spec.ordered import evaluate_in_order
 from convgrad.verify import check
 from convgrad.verify.probe import Order, probe
 from convgrad.verify.probe.blocks import Chain
@@ -51,7 +54,7 @@ OURS = (
     "FWD_D f32 NXC mb1ic64ih9oc3oh9kh3ph1",
     "BWD_D f32 NCX mb1ic32ih8oc64oh8kh3ph1",
     "BWD_D f16 NXC mb1ic32ih8oc64oh8kh3ph1",
-    "FWD_D bf16 NXC mb1ic64ih8oc32oh8kh3ph1",
+    "FWD_D bf16 NXC mb1ic24ih8oc32oh8kh3ph1",
     "deconv BWD_W f32 NXC mb5ic4ih14oc32oh14kh1ph0",
 )
 
@@ -77,6 +80,56 @@ def test_pairs_in_short_blocks_are_not_taken_for_terms_joined_at_once() -> None:
     order = of_orders(lambda terms: cut((10,) * 150, chain, terms[taken]), 1500)
     assert order.height == 10 + 149
     assert order.accumulation is F32
+
+
+def in_order(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    """Compute a call in the specified order, without kernels."""
+    prepared = prepare(operator, inputs, {key: value for key, value in attributes.items() if key != "dtype"}, "f32")
+    out = np.empty(prepared.problem.output_shape, np.float32)
+    prepared.canonical_output(out)[...] = evaluate_in_order(prepared.problem, prepared.operands)
+    return out
+
+
+def in_two_chains(order: SumOrder) -> tuple[int, ...]:
+    """Return the sizes of the chains of an order whose blocks have two, sorted by their first terms."""
+    ends = (*order.begins().tolist(), order.unit_terms)
+    sizes = [b - a for a, b in pairwise(ends)]
+    return order.units * tuple(size for block in sizes for size in (-(-block // 2), block // 2) if size)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("FWD_D bf16 NXC mb1ic32iw4oc32ow4kw1pw0", "2 lanes, joined one after the other"),
+        ("FWD_D bf16 NXC mb1ic64iw4oc32ow4kw1pw0", "2 blocks of 2 lanes, joined by a tree"),
+        ("FWD_D bf16 NXC mb1ic33iw4oc32ow4kw3pw1", "6 blocks of up to 2 lanes, joined by a tree"),
+        ("BWD_D bf16 NCX mb1ic32iw6oc40ow6kw3pw1", "6 blocks of 2 lanes, joined by a tree"),
+        ("FWD_D bf16 NXC mb1ic64iw4oc3ow4kw3pw1", "6 blocks of 2 lanes, joined by a tree"),
+        ("FWD_D bf16 NXC mb1g2ic64iw4oc32ow4kw3pw1", "3 blocks of 2 lanes, joined by a tree"),
+    ],
+)
+def test_blocks_of_two_chains_are_revealed(line: str, words: str) -> None:
+    specified = order_of(notation.problem(line))
+    order = revealed(line, in_order, dtype="f32")
+    assert (order.blocks, order.height, order.seen) == (in_two_chains(specified), specified.height, order.terms)
+    assert (order.name, order.accumulation) == (words, F32)
+
+
+def test_31_bf16_channels_are_still_added_in_pairs() -> None:
+    order = revealed("FWD_D bf16 NXC mb1ic31iw4oc32ow4kw1pw0", in_order, dtype="f32")
+    assert isinstance(order.tree, Chain)
+    assert order.tree.terms == (0, 1, *(term ^ 1 for term in range(2, 30)), 30)
+
+
+def test_the_depth_of_a_long_sum_of_two_chains_is_an_upper_limit() -> None:
+    def add(terms: Array) -> Array:
+        blocks = [chain(b[::2]) + chain(b[1::2]) for b in np.split(terms, len(terms) // 32)]
+        return tree(blocks)
+
+    order = of_orders(add, 4608)
+    specified = order_of(notation.problem("FWD_D bf16 NXC mb1ic512ih8oc32oh8kh3ph1"))
+    assert (order.terms, order.impossible) == (specified.terms, "")
+    assert specified.height <= order.height <= 1.25 * specified.height
 
 
 def test_a_bias_gradient() -> None:

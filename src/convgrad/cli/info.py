@@ -94,12 +94,16 @@ def _engine() -> str:
 
 
 def _pairs() -> str:
-    """Return a text: whether one instruction adds one or two bf16 products; results do not depend on it."""
+    """Return a text: how many bf16 products one instruction adds; results do not depend on it."""
     try:
-        reason = isas.why_no_pairs()
+        isa, reason = isas.isa(), isas.why_no_pairs()
     except ConvgradError as error:
         return str(error)
-    return f"one term a multiply-add: {reason}" if reason else "two terms a multiply-add where none can be denormal"
+    if isa and isa.tiles:
+        return "blocks of 32 terms by tiles of AMX where none can be denormal"
+    how = f"one term a multiply-add: {reason}" if reason else "two terms a multiply-add where none can be denormal"
+    refused = isas.why_no_tiles()
+    return f"{how}; no tiles of AMX: {refused}" if refused else how
 
 
 def _speeds() -> str:

@@ -18,7 +18,7 @@ from convgrad.spec.rules import refuse
 
 _OURS = b"CONVGRAD_NUM_THREADS"
 MAX_THREADS = 4096  # the limit for a call: no machine has more cores
-CAPS = ("avx512bf16", "avx512", "avx2", "neon", "numpy")
+CAPS = ("amx", "avx512bf16", "avx512", "avx2", "neon", "numpy")
 OWN, OPENMP = POOLS = ("own", "openmp")  # names of the thread pools: convgrad's own, and the OpenMP runtime
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")

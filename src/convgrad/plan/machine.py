@@ -28,10 +28,17 @@ class Isa:
     spare: int = 1  # registers for operands that micro-tiles of several taps do not hold
     pair_micro_tiles: tuple[tuple[int, int], ...] = ()  # for bf16 pairs; () means ``micro_tiles``
     pairs: str = ""  # the multiply-add of bf16 pairs, a key of ``PAIR_SUMS`` in engines/llvm/intrinsics.py, or ""
+    tiles: str = (
+        ""  # the tiles that multiply blocks of 32 bf16 terms, a key of ``TILES`` in engines/llvm/tiles.py, or ""
+    )
 
-    def micro_tiles_of(self, k_per_add: int) -> tuple[tuple[int, int], ...]:
-        """Return the micro-tiles of positions for kernels whose multiply-adds take ``k_per_add`` k each."""
-        return (self.pair_micro_tiles or self.micro_tiles) if k_per_add == 2 else self.micro_tiles
+    def micro_tiles_of(self, k_per_add: int, chains: int = 1) -> tuple[tuple[int, int], ...]:
+        """Return the micro-tiles of positions for kernels whose multiply-adds take ``k_per_add`` k each.
+
+        With two chains, a result has two sums in registers.
+        """
+        tiles = (self.pair_micro_tiles or self.micro_tiles) if k_per_add == 2 else self.micro_tiles
+        return tuple((rows // chains, vectors) for rows, vectors in tiles)
 
     @property
     def architecture(self) -> str:
@@ -47,19 +54,22 @@ _X86 = "x86_64-unknown-linux-gnu"
 _AVX2 = ("avx", "avx2", "fma", "f16c", "sse4.2", "popcnt", "bmi", "bmi2", "lzcnt", "prfchw")
 _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512cd", "evex512")
 
+_AVX512_BF16 = Isa(
+    "avx512bf16",
+    _X86,
+    (*_AVX512, "avx512bf16"),
+    lanes=16,
+    registers=32,
+    micro_tiles=((14, 2), (24, 1), (6, 4)),
+    pair_micro_tiles=((13, 2), (23, 1), (5, 4)),
+    pairs="dpbf16ps",
+)
+
 ISAS: Mapping[str, Isa] = {
     isa.name: isa
     for isa in (
-        Isa(
-            "avx512bf16",
-            _X86,
-            (*_AVX512, "avx512bf16"),
-            lanes=16,
-            registers=32,
-            micro_tiles=((14, 2), (24, 1), (6, 4)),
-            pair_micro_tiles=((13, 2), (23, 1), (5, 4)),
-            pairs="dpbf16ps",
-        ),
+        replace(_AVX512_BF16, name="amx", features=(*_AVX512_BF16.features, "amx-tile", "amx-bf16"), tiles="amx"),
+        _AVX512_BF16,
         Isa("avx512", _X86, _AVX512, lanes=16, registers=32, micro_tiles=((14, 2), (24, 1), (6, 4))),
         Isa("avx2", _X86, _AVX2, lanes=8, registers=16, micro_tiles=((6, 2), (12, 1), (2, 4))),
         Isa(

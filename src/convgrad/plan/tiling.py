@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from math import ceil
 
+from convgrad.plan import constants
 from convgrad.plan.constants import LOAD_CYCLES, MIN_STEP_CYCLES, STEP_CYCLES
+from convgrad.spec.order import SPLIT_BLOCK
+
+SIDE = 16  # the most rows of a tile of AMX, and its columns
 
 
 def balanced(count: int, limit: int) -> int:
@@ -15,6 +20,15 @@ def balanced(count: int, limit: int) -> int:
     (4, 3, 3)
     """
     return ceil(count / ceil(count / min(count, limit)))
+
+
+def tile_rows(rows: int) -> tuple[int, ...]:
+    """Return the rows of each tile of AMX that together have ``rows`` rows, as equal as possible.
+
+    >>> tile_rows(32), tile_rows(27), tile_rows(9)
+    ((16, 16), (14, 13), (9,))
+    """
+    return (rows,) if rows <= SIDE else (rows - rows // 2, rows // 2)
 
 
 def step_cycles(rows: int, vectors: int) -> float:
@@ -32,6 +46,13 @@ def heights(rows: int) -> tuple[int, ...]:
     return (rows, *(1 << i for i in reversed(range((rows - 1).bit_length()))))
 
 
+def amx_step_cycles(rows: int, vectors: int, lines: int) -> float:
+    """Return the cycles of a step of K in a line of a micro-tile of AMX, which takes one or two ``lines``."""
+    of_a = lines if rows <= SIDE else 2
+    block = constants.AMX_BLOCK_CYCLES * (of_a + vectors) + constants.AMX_ROW_CYCLES * lines * rows * vectors
+    return block / lines / SPLIT_BLOCK
+
+
 @lru_cache(maxsize=4096)
 def tiles(count: int, rows: int, vectors: int) -> tuple[int, int, float]:
     """Return the height of micro-tiles that cover ``count`` positions, their number, and cycles per k and position.
@@ -41,6 +62,10 @@ def tiles(count: int, rows: int, vectors: int) -> tuple[int, int, float]:
     >>> [tiles(n, 14, 2)[:2] for n in (56, 54, 9, 1)]
     [(14, 4), (14, 4), (4, 3), (1, 1)]
     """
-    costs = [(-(-count // h) * step_cycles(h, vectors) / count, h) for h in heights(rows) if h <= count]
-    cycles, height = min(costs)
+    return cheapest(count, [(height, step_cycles(height, vectors)) for height in heights(rows)])
+
+
+def cheapest(count: int, among: Iterable[tuple[int, float]]) -> tuple[int, int, float]:
+    """Return what ``tiles`` returns, for some heights of micro-tiles with their cycles of a step of K."""
+    cycles, height = min((-(-count // height) * step / count, height) for height, step in among if height <= count)
     return height, -(-count // height), cycles

@@ -61,7 +61,7 @@ def sum_in_order(x: NDArray[np.float32], y: NDArray[np.float32], order: SumOrder
     >>> sum_in_order(ones, ones, SumOrder(1, 2, 300))
     array([600.], dtype=float32)
     """
-    chains = np.zeros((order.units * order.blocks, *x.shape[:-1]), np.float32)
+    sums = np.zeros((order.chains, order.units * order.blocks, *x.shape[:-1]), np.float32)
     if order.terms == 0:
         return np.zeros(x.shape[:-1], np.float32)
     begins = (np.arange(order.units)[:, None] * order.unit_terms + order.begins()).ravel()
@@ -69,13 +69,14 @@ def sum_in_order(x: NDArray[np.float32], y: NDArray[np.float32], order: SumOrder
     taken = (np.arange(order.units * order.lines)[:, None] * order.length + order.taken()).ravel()
     count = max(1, AT_ONCE // max(1, prod(x.shape[:-1])))
     with np.errstate(all="ignore"):
-        for first in range(0, len(chains), count):  # for speed, an array operation adds a term to each of many chains
-            blocks = np.arange(first, min(first + count, len(chains)))
+        for first in range(0, len(begins), count):  # for speed, an array operation adds a term to each of many chains
+            blocks = np.arange(first, min(first + count, len(begins)))
             for term in range(lengths[blocks].max()):
-                going = blocks[lengths[blocks] > term]
+                going, chain = blocks[lengths[blocks] > term], sums[term % order.chains]
                 k = taken[begins[going] + term]
-                chains[going] = fma_f32(np.moveaxis(x[..., k], -1, 0), np.moveaxis(y[..., k], -1, 0), chains[going])
+                chain[going] = fma_f32(np.moveaxis(x[..., k], -1, 0), np.moveaxis(y[..., k], -1, 0), chain[going])
+        totals = sums[0] if order.chains == 1 else sums[0] + sums[1]
         units: list[NDArray[np.float32]] = [
-            tree(list(unit)) for unit in chains.reshape(order.units, order.blocks, *x.shape[:-1])
+            tree(list(unit)) for unit in totals.reshape(order.units, order.blocks, *x.shape[:-1])
         ]
         return tree(units) + np.float32(0)

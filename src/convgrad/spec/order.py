@@ -14,9 +14,12 @@ terms; a longer line is cut every 256 terms. One tree adds the blocks of a unit,
 
 Weight and bias gradients sum over the images of the batch and the positions of dst. Data gradients and forwards sum
 over taps and the channels of one group. They sum tap by tap if the result has at most 4 channels, groups are 1 and at
-least 16 channels are summed. Then kernels may compute the results of each tap and combine them (kn2row). The channels
-of bf16 operands are taken in pairs within a tap: the second of each pair first, and an odd last channel alone.
-Instructions that multiply and add pairs use the same order.
+least 16 channels are summed. Then kernels may compute the results of each tap and combine them (kn2row).
+
+If operands are bf16 and at least 32 channels are summed, a block has at most 32 terms of one line, in two chains. One
+chain adds the terms with even numbers, the other those with odd numbers, and the block's sum is even + odd. The
+instruction TDPBF16PS of AMX uses this order. If fewer channels of bf16 operands are summed, they are taken in pairs
+within a tap: the second of each pair first, and an odd last channel alone. VDPBF16PS uses this order.
 
 In Winograd, a block is a chain over at most 64 products of a point. A weight gradient adds the products of tiles
 (``spec/winograd/tile_order.py``), and the other passes add the products of channels.
@@ -43,6 +46,7 @@ from convgrad.spec.winograd.tile_order import BLOCK as TILES_BLOCK
 BLOCK = 256
 FAN_IN = 16
 APART_RESULTS, APART_TERMS = 4, 16  # sums tap by tap have at most 4 result channels and at least 16 summed channels
+SPLIT_BLOCK = 32  # the most terms of a block of two chains, and the fewest summed channels of bf16 operands for it
 
 
 @dataclass(frozen=True)
@@ -53,12 +57,15 @@ class SumOrder:
     array([  0, 240, 480])
     >>> SumOrder(1, 2, 300).begins()  # each line is cut
     array([  0, 256, 300, 556])
+    >>> SumOrder(1, 2, 48, chains=2, block=32).begins()
+    array([ 0, 32, 48, 80])
     """
 
     units: int
     lines: int
     length: int
     pairs: bool = False
+    chains: int = 1  # of a block: with 2, one chain has its even terms, and the other its odd terms
     block: int = field(default=BLOCK, repr=False)
 
     @property
@@ -73,8 +80,8 @@ class SumOrder:
 
     @property
     def lines_a_block(self) -> int:
-        """The number of whole lines that fit in a block; 1 if a line is longer."""
-        return max(1, self.block // max(1, self.length))
+        """The number of whole lines that fit in a block; 1 if a line is longer, or a block has two chains."""
+        return max(1, self.block // max(1, self.length)) if self.chains == 1 else 1
 
     @property
     def blocks_a_line(self) -> int:
@@ -88,11 +95,12 @@ class SumOrder:
 
     @property
     def height(self) -> int:
-        """The rounding depth: the length of the longest block plus, for each tree level, the children minus one."""
+        """The rounding depth: that of the longest block plus, for each tree level, the children minus one."""
         if self.terms == 0:
             return 0
         longest = min(self.block, min(self.lines, self.lines_a_block) * self.length)
-        return longest + tree_height(self.blocks) + tree_height(self.units)
+        combined = min(self.chains, longest) - 1  # additions of chains
+        return -(-longest // self.chains) + combined + tree_height(self.blocks) + tree_height(self.units)
 
     def begins(self) -> NDArray[np.int64]:
         """Return the number of each block's first term, counted within its unit."""
@@ -145,15 +153,20 @@ def images_a_block(extents: Sequence[int]) -> int:
     return order.lines_a_block if order.lines == 1 else 1
 
 
-def over_taps(taps: int, channels: int, apart: bool = False, pairs: bool = False) -> SumOrder:
+def over_taps(taps: int, channels: int, apart: bool = False, bf16: bool = False) -> SumOrder:
     """Return the order of a sum over taps and channels, for a forward or data gradient.
 
-    With ``apart``, the order is tap by tap. With ``pairs``, the channels of a tap are taken in pairs.
+    With ``apart``, the order is tap by tap. With ``bf16``, channels are taken in pairs, or in blocks of two chains.
 
-    >>> over_taps(9, 64), over_taps(49, 64, apart=True)
-    (SumOrder(units=1, lines=9, length=64, pairs=False), SumOrder(units=49, lines=1, length=64, pairs=False))
+    >>> over_taps(9, 64).blocks, over_taps(49, 64, apart=True).units
+    (3, 49)
+    >>> over_taps(9, 64, bf16=True).height, over_taps(9, 8, bf16=True).height
+    (33, 72)
     """
-    return SumOrder(taps, 1, channels, pairs) if apart else SumOrder(1, taps, channels, pairs)
+    units, lines = (taps, 1) if apart else (1, taps)
+    if bf16 and channels >= SPLIT_BLOCK:
+        return SumOrder(units, lines, channels, chains=2, block=SPLIT_BLOCK)
+    return SumOrder(units, lines, channels, pairs=bf16)
 
 
 def order_of(problem: Problem) -> SumOrder:
@@ -163,7 +176,7 @@ def order_of(problem: Problem) -> SumOrder:
     >>> order_of(problem("BWD_W f32 NXC mb8ic64ih56oc64oh56kh3ph1")).height
     244
     >>> order_of(problem("FWD_D bf16 NXC mb1ic64ih9oc3oh9kh3ph1"))
-    SumOrder(units=9, lines=1, length=64, pairs=True)
+    SumOrder(units=9, lines=1, length=64, pairs=False, chains=2)
     """
     geometry = problem.geometry
     if isinstance(geometry, Channels):

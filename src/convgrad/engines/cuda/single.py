@@ -12,20 +12,26 @@ from convgrad.spec.order import FAN_IN
 
 
 def sum_of(of: Operands, row: RowOfA, column: Value) -> Value:
-    """Emit the sum of a leaf for one output. Terms that do not exist are skipped."""
-    f = of.f
+    """Emit the sum of a leaf for one output. Terms that do not exist are skipped.
+
+    If chains are split, the sums of even and of odd terms change places after each term.
+    """
+    f, chains = of.f, ("chain", "odd") if of.spec.split else ("chain",)
     zero = f.zeros("float")
-    with f.loop(f.int64(of.end - of.begin), chain=zero, node=zero) as step:
+    with f.loop(f.int64(of.end - of.begin), **dict.fromkeys(chains, zero), node=zero) as step:
         number = of.begin + f.int32(step.index)
-        with f.loop(DEPTH, chain=step.chain) as products:
+        with f.loop(DEPTH, **{name: step.carried[name] for name in chains}) as products:
             term = of.term(number, f.int32(products.index))
             (x,), exists = of.elements_of_a(row, term)
             (y,) = of.elements_of_b(term, column)
             added = f.fma(x, y, products.chain)
-            products.next(chain=added if exists is None else f.select(exists, added, products.chain))
+            added = added if exists is None else f.select(exists, added, products.chain)
+            others = [products.carried[name] for name in chains[1:]]
+            products.next(**dict(zip(chains, [*others, added], strict=True)))
         ends = f.compare("ne", f.load("i32", f.at(of.ends, f.int64(number) * 4)), 0)
-        node = f.add(step.node, products.chain)
-        step.next(chain=f.select(ends, zero, products.chain), node=f.select(ends, node, step.node))
+        node = f.add(step.node, f.add(products.chain, products.odd) if of.spec.split else products.chain)
+        step.next(**{name: f.select(ends, zero, products.carried[name]) for name in chains})
+        step.next(node=f.select(ends, node, step.node))
     return step.node
 
 

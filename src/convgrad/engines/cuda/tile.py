@@ -4,6 +4,11 @@ In each phase, a thread loads its elements of the next step, multiplies the pres
 then writes the loaded elements to the other half of shared memory. A thread has 8 x 8 sums: two times 4 neighbouring
 rows, and two times 4 neighbouring columns.
 
+If chains are split, a thread has 8 x 8 sums of even terms and as many of odd terms. All are in registers, and the two
+sums of an output are added when a chain ends. So the terms stay in their order, in which those of an operand are often
+neighbours in memory. The even terms could also come first, and their sums wait in shared memory for those of the odd
+terms. But a tile of 128 x 128 would then need 128 KiB for these sums and those of nodes, more than many GPUs have.
+
 An element of A that does not exist is loaded as 0. The sum is the same as without the term, unless the element of B is
 infinite or NaN. If a block has loaded such an element, its threads compute their results again, one by one.
 """
@@ -17,7 +22,7 @@ from convgrad.engines.cuda.operands import Operands, RowOfA, row_of
 from convgrad.engines.cuda.single import store, sum_of
 from convgrad.engines.llvm.emit import Value
 from convgrad.plan.cuda.nest import AXES
-from convgrad.plan.cuda.recipe import PAD, PER_THREAD, ROWS, TERMS, THREADS, WARP, WARP_COLUMNS, WARP_ROWS, TileSpec
+from convgrad.plan.cuda.recipe import PAD, PER_THREAD, ROWS, TERMS, WARP, WARP_COLUMNS, WARP_ROWS, TileSpec
 from convgrad.plan.cuda.tables import DEPTH
 
 FOUR = "<4 x float>"
@@ -39,14 +44,15 @@ class Tile:
 
     def __init__(self, spec: TileSpec, on_cpu: bool) -> None:
         self.spec = spec
-        self.grid = Grid(spec.name, spec.threads, spec.shared_bytes, on_cpu, THREADS // spec.threads)
+        self.grid = Grid(spec.name, spec.threads, spec.shared_bytes, on_cpu, spec.resident)
         self.f = self.grid.f
         self.pitch_a, self.pitch_b = spec.rows + PAD, spec.columns + PAD
         at = 4 * 2 * spec.stage_floats
         shared = [at, at + 4 * ROW_WORDS * spec.rows, at + 4 * (ROW_WORDS + 1) * spec.rows]
         self.row_words, self.row_c, self.flag = (self.f.at(self.grid.shared, offset) for offset in shared)
         self.nodes = self.f.at(self.flag, 16)
-        self.grid.declare(sums=PER_THREAD**2, finite=1)
+        self.chains = 2 if spec.split else 1
+        self.grid.declare(sums=self.chains * PER_THREAD**2, finite=1)
 
     def emit(self) -> Grid:
         """Emit the kernel. The grid is tiles, groups, leaves."""
@@ -85,7 +91,7 @@ class Tile:
             f.store(row.c, f.at(self.row_c, place * 4))
         f.store(f.int32(0), self.flag)
         for i in range(PER_THREAD**2):
-            self.grid.write("sums", i, thread, zero)
+            self._clear(i, thread)
             if self.spec.nodes:
                 f.store(zero, self._node(i, thread))
         self.grid.write("finite", 0, thread, zero)
@@ -94,6 +100,11 @@ class Tile:
         """Return ``number``, or the first number of the last vector if ``number`` is not less than ``count``."""
         f = self.f
         return f.select(f.compare("slt", number, count), number, count - width)
+
+    def _clear(self, index: int, thread: Value) -> None:
+        """Set a thread's sum to 0, that of even and that of odd terms if chains are split."""
+        for chain in range(self.chains):
+            self.grid.write("sums", chain * PER_THREAD**2 + index, thread, self.f.zeros("float"))
 
     def _node(self, index: int, thread: Value) -> Value:
         """Return the address of a thread's sum of a node."""
@@ -172,19 +183,21 @@ class Tile:
         return down * WARP_ROWS + low * HALF, across * WARP_COLUMNS + left * HALF
 
     def _multiply(self, half: Value, thread: Value) -> None:
-        """Add the products of a step to the sums, term by term."""
+        """Add the products of a step to the sums, term by term. The first term of a step is even in its chain."""
         f, grid = self.f, self.grid
         row, column = self._corner(thread)
         base = self._half(half)
         a_at, b_at = f.at(base, f.int64(row) * 4), f.at(base, f.int64(column) * 4)
-        sums = [grid.read("sums", i, thread) for i in range(PER_THREAD**2)]
+        sums = [grid.read("sums", i, thread) for i in range(self.chains * PER_THREAD**2)]
         for k in range(DEPTH):
+            first = k % self.chains * PER_THREAD**2
             a_place, b_place = 4 * k * self.pitch_a, 4 * (DEPTH * self.pitch_a + k * self.pitch_b)
             a = [*self._four(a_at, a_place), *self._four(a_at, a_place + 4 * WARP_ROWS // 2)]
             b = [*self._four(b_at, b_place), *self._four(b_at, b_place + 4 * WARP_COLUMNS // 2)]
             for i, x in enumerate(a):
                 for j, y in enumerate(b):
-                    sums[i * PER_THREAD + j] = f.fma(x, y, sums[i * PER_THREAD + j])
+                    at = first + i * PER_THREAD + j
+                    sums[at] = f.fma(x, y, sums[at])
         for i, value in enumerate(sums):
             grid.write("sums", i, thread, value)
 
@@ -193,11 +206,18 @@ class Tile:
 
     def _end_chain(self, thread: Value) -> None:
         """Add the sums of a chain to those of its node, and begin the next chain."""
-        f, zero = self.f, self.f.zeros("float")
+        f = self.f
         for i in range(PER_THREAD**2):
             place = self._node(i, thread)
-            f.store(f.add(f.load("float", place), self.grid.read("sums", i, thread)), place)
-            self.grid.write("sums", i, thread, zero)
+            f.store(f.add(f.load("float", place), self._chain(i, thread)), place)
+            self._clear(i, thread)
+
+    def _chain(self, index: int, thread: Value) -> Value:
+        """Return the sum of a chain."""
+        even = self.grid.read("sums", index, thread)
+        if self.chains == 1:
+            return even
+        return self.f.add(even, self.grid.read("sums", PER_THREAD**2 + index, thread))
 
     def _mark(self) -> None:
         """Set the block's flag if a thread has loaded an element of B that is infinite or NaN."""
@@ -257,7 +277,7 @@ class Tile:
         """Return a complete sum of the thread."""
         if self.spec.nodes:
             return self.f.load("float", self._node(index, thread))
-        return self.grid.read("sums", index, thread)
+        return self._chain(index, thread)
 
 
 def _distances(warp: int) -> list[int]:

@@ -55,6 +55,12 @@ def why_no_pairs() -> str:
     return refused or f"CONVGRAD_MAX_ISA={max_isa()}"
 
 
+def why_no_tiles() -> str:
+    """Return why kernels on this machine do not use the tiles that it has; an empty string if it has none."""
+    refused = [reason for isa, reason in _tried().items() if isa.tiles]
+    return (refused[0] or f"CONVGRAD_MAX_ISA={max_isa()}") if refused else ""
+
+
 def _why() -> str:
     return jit.refusal() or f"this machine has none of {', '.join(ISAS)}"
 

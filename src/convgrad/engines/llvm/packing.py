@@ -38,6 +38,7 @@ class Cells:
     upper: int | None = None
     apart: Value | str | None = NEIGHBOUR
     stride: int = 1  # elements of memory from a row to the next, for ``Copy.along_rows`` if cells have one element
+    chains: int = 1  # of a block: with 2, a pair has two terms of the same chain, which are not neighbours
 
     @property
     def elements(self) -> int:
@@ -70,7 +71,9 @@ class Cells:
                 word = f.load(kind, place)
             else:
                 word = f.op(kind, f"bitcast {load_masked(f, self.operand, 2 * lanes, place, *masks)} to {kind}")
-            if self.upper == 0:
+            if self.chains == 2:  # of the elements 0 to 3: 0 (high) and 2, 1 (high) and 3
+                word = self._of_chains(word, lanes)
+            elif self.upper == 0:
                 word = f.intrinsic(kind, f"llvm.fshl.v{lanes}i32", word, word, f.everywhere(kind, 16))
         else:
             values = [self._elements(address, lanes, masks) for address in self.places(place)]
@@ -82,6 +85,13 @@ class Cells:
             word = reduce(lambda low, other: f.op(kind, f"or {low}, {other.name}"), halves)
         result = kind.replace("i32", "float")
         return f.op(result, f"bitcast {word} to {result}")
+
+    def _of_chains(self, words: Value, lanes: int) -> Value:
+        """Return pairs of each chain from pairs of neighbours."""
+        f, kind, order = self.f, f"<{2 * lanes} x i16>", (2, 0, 3, 1)
+        halves = f.op(kind, f"bitcast {words} to {kind}")
+        moved = f.shuffle(halves, halves, [first + n for first in range(0, 2 * lanes, 4) for n in order])
+        return f.op(words.type, f"bitcast {moved} to {words.type}")
 
     def _elements(self, place: Value, lanes: int, masks: Sequence[Value]) -> Value:
         """Load an element as f32, or a vector of ``lanes`` elements that are ``stride`` elements apart."""
@@ -176,8 +186,8 @@ class Copy:
                     f.prefetch(f.at(place, self.row * PREFETCH_PACK_POSITIONS))
             row.next(source=f.at(row.source, self.row))
 
-    def contiguous(self, count: Value, source: Value, to: Value, swapped: bool = False) -> None:
-        """Copy ``count`` contiguous elements. If ``swapped``, exchange elements 2i and 2i + 1, but no odd last one."""
+    def contiguous(self, count: Value, source: Value, to: Value, swapped: bool = False, whole: bool = False) -> None:
+        """Copy elements; exchange 2i and 2i + 1 if ``swapped``, no odd last one; fill the last vector if ``whole``."""
         f, lanes, cells = self.f, self.lanes, self.cells
         unit = lanes * cells.elements
         shift = unit.bit_length() - 1
@@ -195,6 +205,9 @@ class Copy:
         left = count - (count >> shift) * unit
         with f.when(f.compare("sgt", left, 0)):
             values = vector(many.source, cells.masks(left), f.mask(left - (left & 1), lanes))
+            if whole:
+                f.store(values, many.to)
+                return
             f.masked_store(values, many.to, f.mask(left + (cells.elements - 1) >> cells.elements - 1, lanes))
 
     # -- contiguous along rows --
@@ -330,12 +343,28 @@ def in_pairs(copy: Copy, axis: str, way: Callable[[Copy, Value, Value], None], s
         return
     f, rows = copy.f, axis == "rows"
     count, step, size = (copy.rows, copy.row, copy.pitch) if rows else (copy.columns, copy.column, F32_BYTES)
+    if copy.cells.chains == 2:
+        _in_chains(copy, rows, way, source, to)
+        return
     doubled = step * 2
     for many, apart in ((count >> 1, step), (count & 1, None)):
         pairs = replace(copy, cells=replace(copy.cells, apart=apart))
         pairs = replace(pairs, rows=many, row=doubled) if rows else replace(pairs, columns=many, column=doubled)
         way(pairs, source, to)
         source, to = f.at(source, many * doubled), f.at(to, many * size)
+
+
+def _in_chains(copy: Copy, rows: bool, way: Callable[[Copy, Value, Value], None], source: Value, to: Value) -> None:
+    """Copy a multiple of four values: pairs of both chains in turn. The terms of a pair are two values apart."""
+    f, step = copy.f, copy.row if rows else copy.column
+    cells = replace(copy.cells, apart=step * 2)
+    if not rows:
+        of_pairs = replace(copy, cells=cells, columns=copy.columns >> 1)
+        way(replace(of_pairs, offset=lambda pair: (pair + (pair & -2)) * step), source, to)
+        return
+    pairs = replace(copy, cells=cells, rows=copy.rows >> 2, row=step * 4, pitch=copy.pitch * 2)
+    for chain in range(2):
+        way(pairs, f.at(source, step * chain), f.at(to, copy.pitch * chain))
 
 
 def nested(

@@ -114,12 +114,12 @@ class Epilogue:
         f, values = self.f, [self.activated(value) for value in values]
         with ExitStack() as otherwise:
             if self.rounds and len(values) == 2:
-                with f.when(self._ordinary(values)):
+                with f.when(self.ordinary(values)):
                     store_masked(f, rounded_pair(f, *values), out, mask)
                 otherwise.enter_context(f.otherwise())
             write(f, self.output, values, out, mask)
 
-    def _ordinary(self, values: Sequence[Value]) -> Value:
+    def ordinary(self, values: Sequence[Value]) -> Value:
         """Return an i1: whether no value is NaN or denormal."""
         return self.f.op("i1", f"xor {self.f.any_of([nan_or_denormal(self.f, value) for value in values])}, true")
 
@@ -152,7 +152,7 @@ class Epilogue:
             totals.append([total(f, *pair) for pair in zip(values, biases, strict=True)])
         with ExitStack() as otherwise:
             if self.rounds and self.accumulate is None:
-                with f.when(self._ordinary([self.activated(value) for row in totals for value in row])):
+                with f.when(self.ordinary([self.activated(value) for row in totals for value in row])):
                     self.rounded_rows(totals, out, step)
                 otherwise.enter_context(f.otherwise())
             for r, values in enumerate(totals):
@@ -219,12 +219,27 @@ class Panel:
             with f.loop(self.rows, sums=sums, out=out, **carried) as row:
                 if per_row:
                     biases = e.biases(row.bias, self.vectors)
-                for v, bias in enumerate(biases):
-                    value = total(f, f.load(f"<{lanes} x float>", row.sums, v * lanes * F32_BYTES), bias)
-                    place = f.at(row.out, self.vector_step * v)
-                    e.store_first([value], place, self.left(f.value(v)))
+                sums_of_row = [
+                    f.load(f"<{lanes} x float>", row.sums, v * lanes * F32_BYTES) for v in range(self.vectors)
+                ]
+                self._row([total(f, *pair) for pair in zip(sums_of_row, biases, strict=True)], row.out)
                 moved = {"bias": f.at(row.bias, self.bias_step)} if per_row else {}
                 row.next(sums=f.at(row.sums, self.pitch), out=f.at(row.out, self.row_step), **moved)
+
+    def _row(self, totals: Sequence[Value], out: Value) -> None:
+        """Store the vectors of a row, which are contiguous: two at once if all columns exist."""
+        e = self.epilogue
+        f, lanes = e.f, e.lanes
+        with ExitStack() as otherwise:
+            if e.rounds and len(totals) == 2:
+                whole = self.left(f.value(1)) >= lanes
+                if e.accumulate is not None:
+                    whole = whole & f.op("i1", f"xor {e.accumulate}, true")
+                with f.when(whole & e.ordinary([e.activated(value) for value in totals])):
+                    e.rounded_rows([totals], out, self.row_step)
+                otherwise.enter_context(f.otherwise())
+            for v, value in enumerate(totals):
+                e.store_first([value], f.at(out, self.vector_step * v), self.left(f.value(v)))
 
     def along_rows(self) -> None:
         """Store transposed squares of rows and columns, because rows are contiguous in the output."""

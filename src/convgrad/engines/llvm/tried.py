@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.engines.addresses import address_of
-from convgrad.engines.llvm import jit
+from convgrad.engines.llvm import amx, jit
 from convgrad.engines.llvm.convert import can_round, rounded
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, fused
@@ -36,13 +36,17 @@ SPECIAL = (0, 0x8000, 0x7F80, 0xFF80, 0x7FC0)  # zeros, infinities, NaN
 def why_not(isa: Isa) -> str:
     """Return why the bf16 pairs of an instruction set cannot be used, or the empty string.
 
-    The sums of test chains by bf16 pairs must have the bits of sums by fused multiply-adds; any NaN equals any NaN.
-    Then the instructions that round one or two vectors of sums to bf16 must agree with rounding in integer arithmetic.
+    The sums of test chains by bf16 pairs must have the bits of sums by fused multiply-adds; any NaN equals any NaN. So
+    must the sums of tiles. Then the instructions that round one or two vectors of sums to bf16 must agree with rounding
+    in integer arithmetic.
     """
     sums, wanted = _sums(isa, PAIR_SUMS[isa.pairs]), _sums(isa, fused)
     same = (sums.view(np.uint32) == wanted.view(np.uint32)) | (np.isnan(sums) & np.isnan(wanted))
     if not same.all():
         return f"{int((~same).sum())} of {same.size} sums by {isa.pairs} differ from those by fused multiply-adds"
+    refused = amx.why_not_permitted() if isa.tiles == "amx" else ""
+    if isa.tiles and (reason := refused or amx.other_sums(isa, *_operands())):
+        return reason
     if can_round(isa):
         finite = np.where(np.isnan(wanted), np.float32(0), wanted)
         right = _rounded(isa, finite, rounded) == _nearest(finite)
@@ -53,7 +57,7 @@ def why_not(isa: Isa) -> str:
 
 def _sums(isa: Isa, add: MultiplyAdd) -> NDArray[np.float32]:
     """Return the sum after each step of each test chain, computed with the multiply-add ``add``."""
-    operands = [np.concatenate(chain) for chain in zip(*_chains(), strict=True)]
+    operands = _operands()
     out = np.empty((len(operands[0]), STEPS), np.float32)
     a, b = (np.ascontiguousarray(operand.reshape(-1, isa.lanes, STEPS).transpose(0, 2, 1)) for operand in operands)
     pointers = (ctypes.c_void_p,) * 3
@@ -103,6 +107,11 @@ def _module(isa: Isa, add: MultiplyAdd) -> str:
         chain.next(a=step.a, b=step.b, out=step.out)
     f.done()
     return str(module)
+
+
+def _operands() -> list[Pairs]:
+    """Return the test chains of all kinds, of both operands."""
+    return [np.concatenate(chains) for chains in zip(*_chains(), strict=True)]
 
 
 def _chains() -> Iterator[tuple[Pairs, Pairs]]:

@@ -72,6 +72,7 @@ class Product:
     bias_step: int = 0  # from a column's bias to the next
     repeats: int = 1
     repeat_steps: tuple[int, int] = (0, 0)  # in A and B
+    split: bool = False  # whether the even and the odd terms of a chain have sums of their own
 
     @property
     def loops(self) -> tuple[RowLoop, ...]:
@@ -168,6 +169,7 @@ def _positions(problem: Problem, conv: Conv, strides_of: Mapping[str, Strides], 
             units=order.units,
             chains=order.blocks,
             bias_step=strides_of["bias"][0],
+            split=order.chains == 2,
         )
 
 

@@ -12,7 +12,6 @@ from convgrad.plan.cuda.recipe import (
     COLUMNS,
     ROWS,
     SINGLE_THREADS,
-    THREADS,
     WARP,
     LevelSpec,
     PackSpec,
@@ -191,6 +190,7 @@ class _Planner:
                 "checked": max(product.checked, int(leaves.padded)),
                 "ones": ONES in operands.values(),
                 "nodes": nodes,
+                "split": product.split,
             }
             if _tiled(product):
                 a, b = along_of(product, ROWS), along_of(product, COLUMNS)
@@ -257,7 +257,7 @@ def _time(product: Product, leaves: Leaves, spec: TileSpec | SingleSpec, process
     lengths = DEPTH * (leaves.rows[:, 1] - leaves.rows[:, 0])
     terms, blocks = float(lengths.mean()) + START, prod(_grid(product, spec, leaves))
     outputs = spec.rows * spec.columns if isinstance(spec, TileSpec) else SINGLE_THREADS * SINGLE_FACTOR
-    resident = THREADS // spec.threads if isinstance(spec, TileSpec) else SINGLE_BLOCKS
+    resident = spec.resident if isinstance(spec, TileSpec) else SINGLE_BLOCKS
     rounds, left = divmod(blocks, processors * resident)
     time = 0.0
     for count, blocks_each in ((rounds, resident), (1, -(-left // processors))):

@@ -9,6 +9,7 @@ from convgrad.plan.cuda.tables import DEPTH
 ROWS, COLUMNS, TERMS = "rows", "columns", "terms"  # the index along which neighbouring threads load an operand
 SINGLE_THREADS = 256
 THREADS = 512  # minimum per multiprocessor for tiles, which limits a thread to 128 registers
+SPLIT_THREADS = 384  # the same if chains are split: a thread has twice as many sums, and at least 168 registers
 PER_THREAD = 8  # rows and columns of a thread in a tile
 WARP, WARP_ROWS, WARP_COLUMNS = 32, 32, 64  # threads of a warp, and its part of a tile
 PAD = 4  # floats between the rows of a tile in shared memory, which keeps threads in different banks
@@ -40,6 +41,7 @@ class ProductSpec:
     ones: bool  # whether all elements of A are 1, so that A has no memory
     nodes: bool  # whether leaves may have several chains
     store: StoreSpec
+    split: bool = False  # whether the even and the odd terms of a chain have sums of their own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +61,11 @@ class TileSpec(ProductSpec):
     def threads(self) -> int:
         """The threads of a block."""
         return self.rows * self.columns // PER_THREAD**2
+
+    @property
+    def resident(self) -> int:
+        """The blocks that a multiprocessor must be able to run at once."""
+        return (SPLIT_THREADS if self.split else THREADS) // self.threads
 
     @property
     def stage_floats(self) -> int:

@@ -14,7 +14,7 @@ from convgrad.plan.records import Record
 from convgrad.plan.tables import distinct, placed
 from convgrad.spec.order import FAN_IN
 
-DEPTH = 8  # terms of a step
+DEPTH = 8  # terms of a step: an even number, so that the first term of each step is even in its chain
 ABSENT = -(1 << 30)  # a position that does not exist, also if a smaller position of a row is added to it
 Int32 = NDArray[np.int32]
 

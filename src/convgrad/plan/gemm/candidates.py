@@ -26,6 +26,8 @@ from convgrad.plan.recipe import (
     Operands,
     positions_axis,
 )
+from convgrad.plan.tiling import SIDE
+from convgrad.spec.order import SPLIT_BLOCK
 from convgrad.spec.problem import Problem
 
 # The choices of A in place, if channels are contiguous. For bf16, A in place is split into halves, or A is packed.
@@ -63,7 +65,8 @@ def any_layout(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[Propos
     """Yield the kernel for operands with any strides, which all small problems share."""
     names = (problem.operand_format.name, problem.output_format.name)
     a, b = Operand(STRIDED, in_place=True), Operand(STRIDED)
-    spec = GemmSpec(isa, *names, constants.SMALL_KERNEL_ROWS, 1, False, len(view.axes), a, b, STRIDED)
+    rows, axes, chains = constants.SMALL_KERNEL_ROWS, len(view.axes), view.order.chains
+    spec = GemmSpec(isa, *names, rows, 1, False, axes, a, b, STRIDED, chains=chains)
     yield spec, (OPERAND[problem.solves_for], "weights")
 
 
@@ -76,10 +79,13 @@ def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) 
     if reached_bytes(view, [1] * len(view.axes)) > shared.MAX_OUTPUT_BLOCK_BYTES:
         places = (True,)  # the packed A of one position would be too large
     choices_of_a, b_in_place = [replace(packed_a, in_place=place) for place in places], replace(packed_b, in_place=True)
-    f32 = problem.operand_format is F32
-    for k_per_add, (max_rows, vectors) in (
-        (many, tile) for many in k_per_add_choices(problem, isa) for tile in isa.micro_tiles_of(many)
-    ):
+    f32, chains = problem.operand_format is F32, view.order.chains
+    ways = [
+        (many, tile, False) for many in k_per_add_choices(problem, isa) for tile in isa.micro_tiles_of(many, chains)
+    ]
+    if isa.tiles and chains == 2:
+        ways += [(2, (2 * SIDE, 2), True), (2, (2 * SIDE, 1), True)]
+    for k_per_add, (max_rows, vectors), tiles in ways:
         few = view.positions <= constants.MAX_B_READS_POSITIONS * max_rows
         wide = few or (kind is TransposedGemmSpec and f32)  # otherwise packed panels of two vectors are best
         if (vectors > 2 and not wide) or (vectors - 1) * isa.lanes >= view.n:
@@ -92,12 +98,16 @@ def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) 
         for rows in range(max_rows, max(1, max_rows - shared.FEWER_ROWS_POSITIONS), -1):
             single_vector = vectors > 1 and 0 < remainder <= isa.lanes
             for a, b in product(choices_of_a, choices_of_b):
-                if a.in_place and not f32 and rows * vectors > isa.registers - 2 * isa.spare:
+                if a.in_place and not f32 and not tiles and chains * rows * vectors > isa.registers - 2 * isa.spare:
                     continue
                 # Packing swaps the two k of each bf16 pair of A, but B in place is not swapped.
-                if b.in_place and problem.operand_format is BF16 and not a.in_place:
+                if b.in_place and problem.operand_format is BF16 and chains == 1 and not a.in_place:
                     continue
                 if k_per_add == 2 and (view.k == 1 or (a.in_place and a.contiguous != CHANNELS)):  # no k to pair
+                    continue
+                if tiles and view.k % SPLIT_BLOCK and not (kind is GemmSpec and _fills_blocks(a, b)):
+                    continue
+                if k_per_add * chains == 4 and not tiles and (a.in_place or view.k % 4):  # pairs of k and k + 2
                     continue
                 yield kind(
                     isa,
@@ -110,8 +120,15 @@ def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) 
                     b,
                     out,
                     k_per_add=k_per_add,
+                    chains=chains,
+                    tiles=tiles,
                     masked=b.in_place and masked,
                 )
+
+
+def _fills_blocks(a: Operand, b: Operand) -> bool:
+    """Return whether packing fills the last block of a tap with zeros."""
+    return a.contiguous == CHANNELS and not a.in_place and b.contiguous != TAPS and not b.in_place
 
 
 def contiguous_axes(view: ForwardNest, operand: str, output: str) -> tuple[Operand, Operand, str]:

@@ -17,7 +17,6 @@ from convgrad.plan.gemm.spec import GemmSpec
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.pairs import chain_adds
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL, Operands
-from convgrad.plan.tiling import tiles
 from convgrad.spec.problem import Problem
 
 
@@ -35,7 +34,7 @@ class Model:
 
     def timed(self, costs: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
         """Yield the predicted time and the cut, for each way to cut a kernel's work."""
-        along = tiled_axis(view.axes, costs.spec.mr, costs.spec.nr)
+        along = tiled_axis(view.axes, costs.spec)
         by_block: dict[tuple[int, ...], tuple[Costs, float]] = {}
         panel = read_bytes(view, costs.spec)
         widths = _widths(view, costs.spec)
@@ -175,8 +174,9 @@ def crowded(view: ForwardNest) -> bool:
 
 def tile_cycles(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tuple[int, ...]) -> float:
     """Return the cycles of all micro-tiles of all groups."""
-    adds, widths = chain_adds(spec.filled(view.k), spec.k_per_add, machine), _widths(view, spec)
-    of_width = {v: _region_cycles(view, spec.mr, v, block, adds) for v in set(widths)}
+    adds = view.k if spec.tiles else chain_adds(spec.filled(view.k), spec.k_per_add, machine)
+    widths = _widths(view, spec)
+    of_width = {v: _region_cycles(view, spec, v, block, adds) for v in set(widths)}
     cycles = view.groups * sum(map(of_width.__getitem__, widths))
     if spec.a.in_place and spec.a.contiguous == CHANNELS and crowded(view):
         return cycles * shared.SET_CONFLICT_FACTOR
@@ -192,7 +192,7 @@ def _widths(view: ForwardNest, spec: GemmSpec) -> list[int]:
     return widths
 
 
-def _region_cycles(view: ForwardNest, rows: int, vectors: int, block: tuple[int, ...], adds: float) -> float:
+def _region_cycles(view: ForwardNest, spec: GemmSpec, vectors: int, block: tuple[int, ...], adds: float) -> float:
     """Return the cycles of all regions for one panel of B. Micro-tiles run along the axis that wastes fewest cycles.
 
     Regions are combinations of parts of axes, and may be too many to list. So axes are added one after the other, and
@@ -202,7 +202,7 @@ def _region_cycles(view: ForwardNest, rows: int, vectors: int, block: tuple[int,
     for axis, size in zip(view.axes, block, strict=True):
         parts, more = parts_of(axis, size), dict[float, float]()
         for count, meetings in parts.counted:
-            here = tiles(count, rows, vectors)[2]
+            here = spec.tiling(count, vectors)[2]
             for waste, cycles in work.items():
                 smaller = min(waste, here)
                 more[smaller] = more.get(smaller, 0.0) + cycles * meetings
@@ -212,9 +212,9 @@ def _region_cycles(view: ForwardNest, rows: int, vectors: int, block: tuple[int,
     return compute * adds + begin + constants.MICRO_TILE_ROW_CYCLES * view.positions
 
 
-def tiled_axis(axes: tuple[Along, ...], rows: int, vectors: int) -> int:
+def tiled_axis(axes: tuple[Along, ...], spec: GemmSpec) -> int:
     """Return the axis along which micro-tiles waste the fewest cycles, or the last of nearly equal ones."""
-    waste = [tiles(axis.parts.largest, rows, vectors)[2] for axis in axes]
+    waste = [spec.tiling(axis.parts.largest)[2] for axis in axes]
     return max(a for a, w in enumerate(waste) if w <= min(waste) * constants.INNER_AXIS_FACTOR)
 
 

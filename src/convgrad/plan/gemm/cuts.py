@@ -14,9 +14,7 @@ from convgrad.plan.gemm.spec import GemmSpec
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.recipe import F32_BYTES, SPATIAL
 from convgrad.plan.regions import Parts
-from convgrad.plan.tiling import tiles
 from convgrad.plan.tree import levels_of
-from convgrad.spec.order import BLOCK
 
 
 def panels_of(view: ForwardNest, spec: GemmSpec) -> int:
@@ -93,7 +91,9 @@ def _in_passes(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int
 
     The part of B that a pass reads stays in the second cache. Sums stay in scratch between passes.
     """
-    chains = max(1, int(machine.l2_bytes * constants.PASS_SHARE) // (BLOCK // spec.k_per_add * spec.width * F32_BYTES))
+    chains = max(
+        1, int(machine.l2_bytes * constants.PASS_SHARE) // (spec.block // spec.k_per_add * spec.width * F32_BYTES)
+    )
     panels = panels_of(view, spec)
     for wanted in (1, threads, 2 * threads):
         block = _whole_block(view, wanted)
@@ -133,7 +133,7 @@ def levels(view: ForwardNest) -> int:
 def max_tiles(view: ForwardNest, block: Sequence[int], spec: GemmSpec) -> int:
     """Return the maximum number of micro-tiles of a region, if output blocks have the size ``block``."""
     longest = [parts_of(axis, size).max_count for axis, size in zip(view.axes, block, strict=True)]
-    along = [tiles(count, spec.mr, spec.nr)[1] for count in longest]
+    along = [spec.tiling(count)[1] for count in longest]
     return max(prod(longest) // count * many for count, many in zip(longest, along, strict=True))
 
 

@@ -20,7 +20,6 @@ from convgrad.plan.recipe import CHANNELS, F32_BYTES
 from convgrad.plan.records import FLAGS, Record, addresses
 from convgrad.plan.regions import AxisBlocks, Parts
 from convgrad.plan.tables import Ints, Schedule, Table, distinct, evenly, offsets, placed, wrapped
-from convgrad.plan.tiling import tiles
 from convgrad.plan.tree import levels_of
 from convgrad.spec.order import FAN_IN
 
@@ -51,6 +50,7 @@ ALONG = Record(  # an axis
 PAIRS = Record(  # additional arguments of kernels with bf16 pairs
     "min_sum", "paths",  # the smallest exponent sum that allows pairs; address of the counters ``PATHS``
     "min_at",  # offset in scratch of the minimum exponent of A in an output block
+    "tiles_at",  # offset in scratch of the rows of micro-tiles for which tiles of AMX are configured; 0: for none
     addresses=("paths",),
 )  # fmt: skip
 LINE = Record("source", "to", "count")  # a task that packs A: byte offsets in memory and in packed A, positions
@@ -206,7 +206,7 @@ def _reached(axis: Along, cut: AxisBlocks) -> tuple[Ints, Ints]:
 def _rows(parts: Parts, axis: Along, step: int, out_step: int, unit: int, spec: GemmSpec) -> Ints:
     """Return rows of PART for the parts of an axis."""
     counts, which = distinct(parts.count)
-    tilings = [tiles(count, spec.mr, spec.nr) for count in counts.tolist()]
+    tilings = [spec.tiling(count) for count in counts.tolist()]
     rows = [(mr, many, int(1024 * waste)) for mr, many, waste in tilings]
     mr, many, waste = np.array(rows, np.int64)[which].T
     first_bias, bias = (F32_BYTES * parts.first, F32_BYTES) if spec.bias_per_row and axis.extent > 1 else (0, 0)
@@ -340,7 +340,7 @@ def _scratch(
         "packed_at": 8,
     }
     if spec.k_per_add == 2:
-        sizes["min_at"] = LINE_BYTES
+        sizes |= {"min_at": LINE_BYTES, "tiles_at": 8}
     places, size = placed(sizes)
     waiting = {"pass_chains": plan.pass_chains or segments, "waiting_bytes": sums if plan.pass_chains else 0}
     return {**places, **waiting}, size + 4 * LINE_BYTES

@@ -8,9 +8,9 @@ from typing import ClassVar
 from convgrad.formats import BF16, F32, FORMATS
 from convgrad.plan.gemm import constants
 from convgrad.plan.machine import LINE_BYTES, Isa
-from convgrad.plan.pairs import PAIR_BYTES
 from convgrad.plan.recipe import CHANNELS, CHANNELS_OUT, F32_BYTES, PACKED, SPATIAL, STRIDED, TAPS, Chosen, Operand
-from convgrad.plan.tiling import heights
+from convgrad.plan.tiling import amx_step_cycles, cheapest, heights, tiles
+from convgrad.spec.order import BLOCK, SPLIT_BLOCK
 
 DENSE, TRANSPOSED = "dense", "transposed"  # names of loop nests: N is output channels, or output positions
 # The data that a micro-tile prefetches: of the next micro-tile, of that of the next output block, or of the same
@@ -43,7 +43,9 @@ class GemmSpec:
     a: Operand  # contiguous along CHANNELS, SPATIAL (positions of the last axis), or STRIDED
     b: Operand  # contiguous along CHANNELS_OUT (N), CHANNELS_IN (K), TAPS, or STRIDED
     out: str  # the contiguous axis of the output: CHANNELS, SPATIAL, STRIDED
-    k_per_add: int = 1  # k per multiply-add; 2 for bf16 pairs, with the second k in the high half
+    k_per_add: int = 1  # k per multiply-add; 2 for bf16 pairs, whose first term is in the high half
+    chains: int = 1  # of a block: with 2, one chain has its even terms, and the other its odd terms
+    tiles: bool = False  # whether tiles of AMX multiply blocks; else vectors
     masked: bool = False  # whether loads of B in place are masked, because it has fewer columns than a panel
     activation: str = ""  # applied to outputs before rounding; "" for none
 
@@ -62,6 +64,8 @@ class GemmSpec:
             Operand(STRIDED),
             STRIDED,
             k_per_add=self.k_per_add,
+            chains=self.chains,
+            tiles=self.tiles,
         )
 
     @property
@@ -82,7 +86,24 @@ class GemmSpec:
     @property
     def pairs(self) -> bool:
         """Whether chains add the k of a tap in pairs, the second k of each pair first."""
-        return self.operand == BF16.name
+        return self.operand == BF16.name and self.chains == 1
+
+    @property
+    def block(self) -> int:
+        """The most terms of a block."""
+        return BLOCK if self.chains == 1 else SPLIT_BLOCK
+
+    @property
+    def apart(self) -> int:
+        """The distance of the two k of a pair. Tiles take pairs of neighbours, although these are of two chains."""
+        return 1 if self.tiles else self.chains
+
+    @property
+    def packed_together(self) -> int:
+        """The number of k of a tap that are packed together: of a pair, of a pair of each chain, or of a block."""
+        if self.tiles:
+            return SPLIT_BLOCK
+        return 1 if self.k_per_add == 1 else self.k_per_add * self.apart
 
     @property
     def swaps_pairs(self) -> bool:
@@ -97,7 +118,7 @@ class GemmSpec:
     @property
     def reads_pairs(self) -> bool:
         """Whether a load of A reads two k."""
-        return self.k_per_add == 2 or (self.a.in_place and self.pairs)
+        return self.k_per_add == 2 or (self.a.in_place and self.operand == BF16.name)
 
     @property
     def fills_pairs(self) -> bool:
@@ -106,11 +127,12 @@ class GemmSpec:
 
     def filled(self, k: int) -> int:
         """Return the number of k that are multiplied for ``k`` of a tap: an odd last one may fill a whole pair."""
-        return k + k % 2 if self.fills_pairs else k
+        return -(-k // self.packed_together) * self.packed_together if self.fills_pairs else k
 
     def packed_k_bytes(self, k: int) -> int:
         """Return the packed bytes of ``k`` values of a row of A or a column of B. An odd last bf16 fills a pair."""
-        return PAIR_BYTES * -(-k // 2) if self.k_per_add == 2 else F32_BYTES * k
+        together = self.packed_together
+        return -(-k // together) * together * F32_BYTES // self.k_per_add
 
     def packed_row_bytes(self, k: int) -> int:
         """Return the bytes from a packed row of A to the next; one more cache line avoids set conflicts of rows."""
@@ -172,8 +194,21 @@ class GemmSpec:
 
     @property
     def mr_sizes(self) -> tuple[int, ...]:
-        """The numbers of rows of the kernel's micro-tiles, descending."""
-        return heights(self.mr)
+        """The numbers of rows of the kernel's micro-tiles, descending. Those of tiles have one tile of A, or two."""
+        return (self.mr, *heights(self.mr // 2)) if self.two_lines(self.mr // 2) else heights(self.mr)
+
+    def two_lines(self, rows: int) -> bool:
+        """Whether there are micro-tiles of two lines with this number of rows each: one line per tile of A."""
+        return self.tiles and not self.bias_per_row and 2 * rows <= self.mr
+
+    def tiling(self, count: int, vectors: int = 0) -> tuple[int, int, float]:
+        """Return the height of micro-tiles that cover a line, their number, and cycles per k and position."""
+        vectors = vectors or self.nr
+        if not self.tiles:
+            return tiles(count, self.mr, vectors)
+        return cheapest(
+            count, [(rows, amx_step_cycles(rows, vectors, 1 + self.two_lines(rows))) for rows in self.mr_sizes]
+        )
 
     @property
     def nr_sizes(self) -> tuple[int, ...]:
@@ -201,6 +236,8 @@ class GemmSpec:
         return f"micro-tile {self.mr}x{self.nr}"
 
     def __str__(self) -> str:
+        if self.tiles:
+            return f"{self.operand} to {self.output}, {self.tile} of AMX tiles"
         pairs = ", bf16 pairs" if self.k_per_add == 2 else ""
         return f"{self.operand} to {self.output}, {self.tile} of {self.isa}{pairs}"
 

@@ -20,7 +20,6 @@ from convgrad.plan.regions import Parts
 from convgrad.plan.tables import Ints, Schedule, Table, evenly, placed, wrapped
 from convgrad.plan.tiling import tiles
 from convgrad.plan.tree import levels_of
-from convgrad.spec.order import BLOCK as BLOCK_TERMS
 
 TABLES = addresses("inner_blocks", "phases", "segments", "chains")  # after those of the GEMM
 NUMBERS = Record(
@@ -85,9 +84,9 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
         {
             "data": gemm.packed_k_bytes(first),
             "weights": gemm.packed_k_bytes(first) * gemm.width,
-            "count": gemm.filled(min(BLOCK_TERMS, view.k - first)),
+            "count": gemm.filled(min(gemm.block, view.k - first)),
         }
-        for first in range(0, chain_count * BLOCK_TERMS, BLOCK_TERMS)
+        for first in range(0, chain_count * gemm.block, gemm.block)
     ]
     chains = [{"number": at, "segments": 1, "segment": at * SEGMENT.bytes} for at in range(chain_count)]
     count = output_block_count(view, spec, plan.output_block)

@@ -115,8 +115,8 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
 def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[Kn2rowSpec, Operands]]:
     """Yield the kn2row kernels, one for each micro-tile of the instruction set."""
     for k_per_add in k_per_add_choices(problem, isa):
-        for rows, vectors in isa.micro_tiles_of(k_per_add):
-            if k_per_add <= view.k:
+        for rows, vectors in isa.micro_tiles_of(k_per_add, view.order.chains):
+            if k_per_add <= view.k and (view.k % 4 == 0 or k_per_add * view.order.chains < 4):
                 yield _spec(problem, view, isa, rows, vectors, k_per_add), (OPERAND[problem.solves_for], "weights")
 
 
@@ -152,6 +152,7 @@ def _spec(problem: Problem, view: ForwardNest, isa: Isa, max_rows: int, vectors:
         b,
         CHANNELS,
         k_per_add=k_per_add,
+        chains=view.order.chains,
     )
     return Kn2rowSpec(product, output.name, len(view.axes), line_axis(view), out)
 

@@ -168,6 +168,8 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
     """Return why the grouped stencil does not support a problem, or the empty string if it does."""
     if view.groups == 1:
         return "there is one group"
+    if view.order.chains > 1:
+        return "blocks have two chains"
     if view.n > isa.lanes:
         return f"a group has {view.n} output channels; at most {isa.lanes} fit in a vector"
     parts = view.with_merged_groups.axes[-1].parts

@@ -153,6 +153,8 @@ class SpatialStencilPlan(Chosen):
 def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
     """Return why the spatial stencil does not support a problem, or the empty string if it does."""
     last_axis = view.axes[-1]
+    if view.order.chains > 1:
+        return "blocks have two chains"
     if view.groups == 1 and view.n % RESULTS[0]:
         return f"output channels are not a multiple of {RESULTS[0]}"
     if (last_axis.data, last_axis.out) != (problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize):

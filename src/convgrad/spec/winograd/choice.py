@@ -22,7 +22,7 @@ DIRECT = 1.0  # the default of ``max_error``, which admits only the direct sum
 def with_algorithm(problem: Problem, max_error: float) -> Problem:
     """Return the problem with the cheapest algorithm whose error bound is at most ``max_error`` times the direct sum's.
 
-    Both bounds are multiples of the same product of two norms. The factor is gamma_h for the direct sum and
+    Both bounds are multiples of the same product of two norms. The factor is gamma_h for the direct sum in f32 and
     kappa gamma_H for an algorithm. For a weight gradient, the two norms are those of the src channel and the dst
     channel of a weight. In the other passes, the two norms are those of the positions that a tile meets and of the
     weights of the tile's channel.
@@ -74,9 +74,10 @@ def why_direct(problem: Problem, max_error: float) -> str:
 def guarantee(problem: Problem, algorithm: str) -> float:
     """Return the smallest ``max_error`` that admits an algorithm: kappa H / h, to first order.
 
-    H is the rounding depth of the algorithm, and h is that of the direct sum.
+    H is the rounding depth of the algorithm, and h is that of the direct sum. For bf16, h is that of f32 operands, so
+    that all formats choose the same algorithms.
     """
-    direct = replace(problem, algorithm="")
+    direct = replace(problem, algorithm="", operand_format=F32)
     with_tiles = replace(problem, algorithm=algorithm)
     return kappa(with_tiles) * height_of(with_tiles) / height_of(direct)
 

@@ -141,6 +141,10 @@ def name(part: Part, height: int) -> str:
 
     >>> name(StepwiseSum(8, ((Chain(4, (0, 2, 4, 6)), Chain(4, (1, 3, 5, 7))),)), 5)
     '2 lanes, joined one after the other'
+    >>> block = StepwiseSum(8, ((Chain(4, (0, 2, 4, 6)), Chain(4, (1, 3, 5, 7))),))
+    >>> later = StepwiseSum(8, ((Chain(4, (8, 10, 12, 14)), Chain(4, (9, 11, 13, 15))),))
+    >>> name(StepwiseSum(16, ((block, later),)), 6)
+    '2 blocks of 2 lanes, joined by a tree'
     """
     if isinstance(part, Chain):
         return {1: "one chain", -1: "one chain, the last term first"}.get(
@@ -153,9 +157,23 @@ def name(part: Part, height: int) -> str:
         return "pairwise, of the least height there is"
     many = len({chain.step for chain in all_chains}) == 1 and all_chains[0].step == len(all_chains)
     what = f"{len(all_chains)} {'lanes' if many else 'blocks'}"
+    if (pairs := _pairs_of_lanes(part)) > 1:
+        alone = len(all_chains) - 2 * pairs
+        if sum(chain.size > 1 for chain in all_chains) <= 2 * pairs:
+            return f"{pairs + alone} blocks of {'up to ' * bool(alone)}2 lanes, joined by a tree"
     if part.one_by_one and len(parts) == len(all_chains):
         return f"{what}, joined one after the other"
     return f"{what}, joined by a tree"
+
+
+def _pairs_of_lanes(part: Part) -> int:
+    """Return the number of blocks in which one chain adds the even terms, and another the odd ones."""
+    if isinstance(part, Chain):
+        return 0
+    first = part.steps[0]
+    lanes = [isinstance(p, Chain) and (p.step == 2 or p.size == 1) for p in first]
+    is_pair = len(first) == 2 and all(lanes) and first[1].first == first[0].first + 1 and first[0].size > 1
+    return is_pair + sum(map(_pairs_of_lanes, part.parts))
 
 
 def _widest(part: Part) -> int:

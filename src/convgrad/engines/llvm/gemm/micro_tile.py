@@ -22,6 +22,7 @@ from convgrad.formats import F32
 from convgrad.plan.constants import PREFETCH_B
 from convgrad.plan.gemm.schedule import CHAIN, SEGMENT
 from convgrad.plan.gemm.spec import GemmSpec
+from convgrad.plan.pairs import PAIR_BYTES
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 
 PARAMETERS = {
@@ -60,6 +61,7 @@ def tile(module: Module, spec: GemmSpec, rows: int, vectors: int, prefetches_pan
     f.done()
 
 
+CHAIN_TAGS = ("", "odd")  # in the names of sums
 Read = Callable[[Function, Value, int], Value]  # (f, address, lanes): load an element of A into all lanes
 
 
@@ -71,6 +73,7 @@ class MultiplyAddStep:
     a: Value | int = 0  # the offset of that element from the first k of the iteration, in bytes
     b: int = 0  # the number of rows of the panel of B from the first k of the iteration
     add: MultiplyAdd = multiply_add
+    chain: int = 0  # of the block
 
 
 def k_bytes(spec: GemmSpec, a: Named) -> Value | int:
@@ -84,22 +87,29 @@ def steps_of(spec: GemmSpec, a: Named) -> list[MultiplyAddStep]:
     """Return the steps of an iteration of a kernel without pair instructions, in the order of the sum.
 
     If terms are bf16 pairs, the sum adds the second k of a pair first. Packing swaps the two k of a pair. Operands in
-    place are not swapped, so the steps read them in this order.
+    place are not swapped, so the steps read them in this order. With two chains, each step is for one of them.
     """
-    if not spec.a.in_place:
-        return [MultiplyAddStep(_element(F32.name))]
-    if not spec.pairs:
-        return [MultiplyAddStep(_element(spec.operand))]
+    element, halves = _element(F32.name if not spec.a.in_place else spec.operand), spec.reads_pairs
+    halves = halves and spec.a.contiguous == CHANNELS
+    if spec.chains == 2:
+        lower, upper = (_low_half, _high_half) if halves else (element, element)
+        return [MultiplyAddStep(lower), MultiplyAddStep(upper, 0 if halves else k_bytes(spec, a), 1, chain=1)]
+    if not (spec.a.in_place and spec.pairs):
+        return [MultiplyAddStep(element)]
     first, second = (1, 0) if spec.b.in_place else (0, 1)
-    if spec.a.contiguous == CHANNELS:
+    if halves:
         return [MultiplyAddStep(_high_half, b=first), MultiplyAddStep(_low_half, b=second)]
-    element = _element(spec.operand)
     return [MultiplyAddStep(element, k_bytes(spec, a), first), MultiplyAddStep(element, b=second)]
 
 
 def _element(fmt: str) -> Read:
     """Return a function that loads an element of A in a format, as f32."""
     return lambda f, place, lanes: f.splat(read(f, fmt, place), lanes)
+
+
+def _of_both_chains(*adds: MultiplyAdd) -> list[MultiplyAddStep]:
+    """Return the steps that add a pair of each chain, by every multiply-add in ``adds``."""
+    return [MultiplyAddStep(_pair, chain * PAIR_BYTES, 2 * chain, add, chain) for chain in range(2) for add in adds]
 
 
 def _pair(f: Function, place: Value, lanes: int) -> Value:
@@ -140,8 +150,8 @@ class MicroTile:
 
     @property
     def names(self) -> list[str]:
-        """The names of the sums of each row and vector."""
-        return sum_names(self.rows, self.vectors)
+        """The names of the sums of each row and vector, of one chain after the other."""
+        return [name for tag in CHAIN_TAGS[: self.spec.chains] for name in sum_names(self.rows, self.vectors, tag)]
 
     @property
     def offsets(self) -> list[int]:
@@ -171,12 +181,20 @@ class MicroTile:
                 iteration.next(segment=f.at(iteration.segment, self.segment_bytes), **state)
             sums = {name: iteration.carried[name] for name in self.names}
             with f.when(chain.index < pushed):
-                self.push(list(sums.values()), chain.chain)
+                self.push(self.totals(sums), chain.chain)
             chain.next(
                 chain=f.at(chain.chain, CHAIN.bytes), segment=iteration.segment, prefetched=iteration.prefetched, **sums
             )
         with f.when(f.ends):
-            self.store([chain.carried[name] for name in self.names], f.at(chain.chain, -CHAIN.bytes))
+            last = {name: chain.carried[name] for name in self.names}
+            self.store(self.totals(last), f.at(chain.chain, -CHAIN.bytes))
+
+    def totals(self, sums: Values) -> list[Value]:
+        """Return the sums of a block: its only chain, or the even chain plus the odd one."""
+        values = list(sums.values())
+        if self.spec.chains == 1:
+            return values
+        return [self.f.add(*both) for both in zip(values[: len(values) // 2], values[len(values) // 2 :], strict=True)]
 
     def prefetch_out(self) -> None:
         """Prefetch the output, whose lines are often far apart."""
@@ -192,6 +210,13 @@ class MicroTile:
         data, weights, count = (f.load("i64", segment, SEGMENT.at(name)) for name in SEGMENT.columns)
         rows = StridedRows(f, f.row_step, self.rows)
         state = {**rows.begin(f.at(f.data, data)), "w": f.at(f.weights, weights), "prefetched": prefetched, **sums}
+        if spec.tiles:  # a word has a term of each chain, in the order of memory
+            halves = [MultiplyAddStep(_pair, add=low_sum), MultiplyAddStep(_pair, add=high_sum, chain=1)]
+            return self.loop(count >> 1, state, rows, halves, 2)
+        if spec.k_per_add == 2 and spec.chains == 2:  # packed by four k: a pair of each chain
+            pairs = (count >> 2) & f.pairs
+            state = self.loop(pairs, state, rows, _of_both_chains(PAIR_SUMS[spec.isa.pairs]), 4)
+            return self.loop((count >> 2) - pairs, state, rows, _of_both_chains(high_sum, low_sum), 4)
         if spec.k_per_add == 2:
             pairs = (count >> 1) & f.pairs
             state = self.loop(pairs, state, rows, [MultiplyAddStep(_pair, add=PAIR_SUMS[spec.isa.pairs])], 2)
@@ -205,7 +230,8 @@ class MicroTile:
         if len(steps) == 1:
             return self.loop(count, state, rows, steps, 1)
         state = self.loop(count >> 1, state, rows, steps, 2)
-        return self.loop(count & 1, state, rows, [MultiplyAddStep(_element(spec.operand))], 1)
+        last = _element(F32.name if not spec.a.in_place else spec.operand)
+        return self.loop(count & 1, state, rows, [MultiplyAddStep(last)], 1)
 
     def loop(
         self, count: Value, begin: Values, rows: StridedRows, steps: Sequence[MultiplyAddStep], size: int
@@ -222,7 +248,7 @@ class MicroTile:
                 place = f.at(k.w, b_step * step.b) if step.b else k.w
                 columns = [self.column(place, v, masks) for v in range(self.vectors)]
                 rows_of_a = (step.read(f, place, lanes) for place in rows.places(k, step.a))
-                outer_product(sums, rows_of_a, columns, step.add)
+                outer_product(sums, rows_of_a, columns, step.add, CHAIN_TAGS[step.chain])
             after = f.at(k.w, b_step * size)
             if spec.b.in_place:
                 f.prefetch_all(f.at(after, b_step * PREFETCH_B), self.vectors * lanes * BYTES[spec.operand])
@@ -280,15 +306,15 @@ class MicroTile:
                 self.push(sums, last)
                 self.from_memory(f.at(f.sums, (a.levels - 1) * self.spec.tile_bytes))
 
-    def from_registers(self, sums: list[Value]) -> None:
+    def from_registers(self, sums: list[Value], out: Value | None = None) -> None:
         """Store whole vectors of sums, or collect them as they are.
 
         Data for which bf16 pairs are allowed has no sum that is denormal or -0. So without a bias, such sums need no +0
         and only a test for NaN, which takes two vectors at a time.
         """
-        f = self.f
+        f, out = self.f, out or self.f.out
         if self.spec.collects:
-            row = f.out
+            row = out
             for r, v in product(range(self.rows), range(self.vectors)):
                 row = f.at(row, f.out_step) if r and not v else row
                 f.store(sums[r * self.vectors + v], row, v * self.spec.isa.lanes * F32_BYTES)
@@ -299,9 +325,9 @@ class MicroTile:
             if e.rounds and self.spec.k_per_add == 2 and len(sums) % 2 == 0:
                 paired = f.compare("ne", f.pairs, 0) & f.op("i1", f"icmp eq {arguments(f, self.spec).bias}, null")
                 with f.when(paired & self.no_nan(sums)):
-                    e.rounded_rows(rows, f.out, f.out_step)
+                    e.rounded_rows(rows, out, f.out_step)
                 otherwise.enter_context(f.otherwise())
-            e.rows(rows, f.out, f.out_step, f.bias, f.bias_step)
+            e.rows(rows, out, f.out_step, f.bias, f.bias_step)
 
     def no_nan(self, sums: list[Value]) -> Value:
         """Return an i1: whether none of the sums is NaN."""
@@ -311,13 +337,14 @@ class MicroTile:
         ]
         return f.op("i1", f"xor {f.any_of(is_nan)}, true")
 
-    def from_memory(self, sums: Value) -> None:
-        """Store sums that are in memory, or collect them."""
+    def from_memory(self, sums: Value, of_line: Values | None = None) -> None:
+        """Store sums that are in memory, or collect them. ``of_line`` replaces some arguments of the function."""
         f = self.f
+        values = f.parameters | (of_line or {})
         if self.spec.collects:
-            self.from_registers([f.load(self.kind, sums, place) for place in self.offsets])
+            self.from_registers([f.load(self.kind, sums, place) for place in self.offsets], values["out"])
             return
-        f.call("store_panel", **{**f.parameters, "sums": sums, "rows": f.value(self.rows)})
+        f.call("store_panel", **{**values, "sums": sums, "rows": f.value(self.rows)})
 
 
 def epilogue(f: Function, spec: GemmSpec, accumulate: Value | None = None) -> Epilogue:

@@ -16,19 +16,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
+from itertools import product
 from typing import Any
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.gemm import pack
+from convgrad.engines.llvm.gemm import amx, pack
 from convgrad.engines.llvm.gemm.arguments import along, arguments
 from convgrad.engines.llvm.gemm.micro_tile import store_panel, tile
 from convgrad.engines.llvm.gemm.region import first_column, micro_tiles, region
 from convgrad.engines.llvm.gemm.segments import segments
 from convgrad.engines.llvm.packing import bias as pack_bias
 from convgrad.engines.llvm.pairs import minimum, nothing_yet
+from convgrad.engines.llvm.tiles import TILES
 from convgrad.plan.gemm.schedule import OUTPUT_BLOCK, PART, TASK
 from convgrad.plan.gemm.spec import GemmSpec
 from convgrad.plan.recipe import F32_BYTES
@@ -39,6 +41,9 @@ EachLine = Callable[[Value, Value, Value], None]  # (address in memory, address 
 
 def bodies(module: Module, spec: GemmSpec) -> None:
     """Emit the functions that the nest of a GEMM calls."""
+    if spec.tiles:
+        functions(module, spec, segments, partial(amx.tile, module, spec))
+        return
     functions(module, spec, segments, lambda rows, vectors: tile(module, spec, rows, vectors, spec.prefetches_panels))
 
 
@@ -57,9 +62,8 @@ def functions(
     if spec.k_per_add == 2:
         minimum(module, spec.isa)
     lists(module, spec)
-    for rows in spec.mr_sizes:
-        for vectors in spec.nr_sizes:
-            micro_tile(rows, vectors)
+    for rows, vectors in product(spec.mr_sizes, spec.nr_sizes):
+        micro_tile(rows, vectors)
     micro_tiles(module, spec)
     pack_bias(module, spec.operand)
     region(module, spec)
@@ -77,6 +81,8 @@ def task(module: Module, spec: GemmSpec) -> None:
     """
     f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
     a, t = arguments(f, spec), columns(f, f.task, TASK)
+    if spec.tiles:
+        f.store(f.value(0), f.at(f.scratch, a.tiles_at))
     with f.loop(t.groups) as group:
         number = t.group + group.index
         weights = f.at(a.weights, number * a.weights_group)
@@ -93,6 +99,8 @@ def task(module: Module, spec: GemmSpec) -> None:
                 with f.loop(t.blocks) as block, f.when(going(f, a)):
                     _output_block(f, spec, a, t.block + block.index, (data, weights, out), (some.panel, count))
             some.next(panel=some.panel + count, left=some.left - count)
+    if spec.tiles:
+        TILES[spec.isa.tiles](f).release()
     f.done()
 
 

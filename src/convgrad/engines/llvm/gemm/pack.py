@@ -59,6 +59,8 @@ def pack_b(module: Module, spec: GemmSpec) -> None:
         else:
             way = Copy.along_columns if spec.b.contiguous == CHANNELS_OUT else Copy.one_by_one
             in_pairs(copy, "rows", way, source, to)
+        if spec.tiles:
+            _fill_block(f, spec, k, to)
         return f.at(to, a.b_tap)
 
     def all_taps(copy: Copy, source: Value, to: Value) -> None:
@@ -74,6 +76,15 @@ def pack_b(module: Module, spec: GemmSpec) -> None:
     else:
         nested(f, [(axis.kernel, axis.tap) for axis in axes], f.source, f.to, one_tap)
     f.done()
+
+
+def _fill_block(f: Function, spec: GemmSpec, k: Value, panel: Value) -> None:
+    """Fill the last block of a tap in a packed panel with zeros, because tiles multiply whole blocks."""
+    first, kind, pitch = (k + 1) >> 1, f"<{spec.isa.lanes} x float>", spec.pitch * F32_BYTES
+    with f.loop((_packed_k(spec, k) >> 1) - first, to=f.at(panel, first * pitch)) as pair:
+        for vector in range(spec.nr):
+            f.store(f.zeros(kind), pair.to, vector * spec.isa.lanes * F32_BYTES)
+        pair.next(to=f.at(pair.to, pitch))
 
 
 def _pack_line_of_b(module: Module, gemm: GemmSpec, spec: Spec) -> None:
@@ -131,8 +142,9 @@ def pack_panels(
 
 
 def cells(f: Function, spec: GemmSpec) -> Cells:
-    """Return f32 cells, or cells of bf16 pairs whose second k is in the high half."""
-    return Cells(f, spec.operand, spec.isa.lanes, 1 if spec.k_per_add == 2 else None)
+    """Return f32 cells, or cells of bf16 pairs, whose term that is added first is in the high half."""
+    upper = None if spec.k_per_add == 1 else 2 - spec.apart
+    return Cells(f, spec.operand, spec.isa.lanes, upper, chains=spec.apart)
 
 
 def taken(f: Function, spec: GemmSpec, k: Value, count: Value) -> Value:
@@ -159,7 +171,7 @@ def pack_line(module: Module, spec: GemmSpec) -> None:
         copy = replace(copy, offset=lambda column: taken(f, spec, column, channels) * k_stride)
     if spec.a.contiguous == CHANNELS:
         with f.loop(f.count, source=f.source, to=f.to) as position:
-            copy.contiguous(channels, position.source, position.to, swapped)
+            copy.contiguous(channels, position.source, position.to, swapped, whole=spec.tiles)
             position.next(source=f.at(position.source, copy.row), to=f.at(position.to, last_axis.step))
     else:
         with ExitStack() as otherwise:
@@ -187,12 +199,18 @@ def line_of_a(f: Function, spec: GemmSpec, a: Named, to: Value, source: Value, c
     """Pack ``count`` positions of A. If cells are bf16 pairs, lower the minimum exponent of the packed part of A."""
     f.call("pack_line", f.arguments, to, source, count)
     if spec.k_per_add == 2:
-        f.call("minimum", to, count, along(a, spec)[-1].step, (a.channels + 1 >> 1) * 2, f.at(f.scratch, a.min_at))
+        f.call("minimum", to, count, along(a, spec)[-1].step, _packed_k(spec, a.channels), f.at(f.scratch, a.min_at))
+
+
+def _packed_k(spec: GemmSpec, k: Value) -> Value:
+    """Return the number of packed values of ``k`` values of a tap, of which the last may be zeros."""
+    together = spec.packed_together
+    return (k + (together - 1)) & -together
 
 
 def _panel_minimum(f: Function, spec: GemmSpec, a: Named, panel: Value, left: Value) -> None:
     """Write the minimum exponent of a packed panel of bf16 pairs. Only its ``left`` first columns count."""
-    minimum, rows = minimum_of_panel(f, a, panel), a.taps * (a.k + 1 >> 1)
+    minimum, rows = minimum_of_panel(f, a, panel), a.taps * (_packed_k(spec, a.k) >> 1)
     nothing_yet(f, spec.isa, minimum)
     f.call("minimum", panel, rows, spec.pitch * F32_BYTES, f.min(left, spec.width) * 2, minimum)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
 
@@ -36,6 +37,7 @@ class Region:
     prefetch_offset: Value  # bytes from the A of the next micro-tile to what a micro-tile prefetches
     first_panel: dict[str, Value]  # weights, biases, first column, and bytes that are prefetched per k
     waiting: Value  # address of the offset of the next micro-tile's sums in scratch
+    across: Value | None  # the axis along which two lines are computed at once; None: the kernel never does
 
 
 def region(module: Module, spec: GemmSpec) -> None:
@@ -103,7 +105,22 @@ def _listed(f: Function, spec: GemmSpec, rows: list[Value]) -> Region:
         "rate": _prefetch_rate(f, tiled["mr"] * tiled["data_step"], all_k),
     }
     waiting = f.alloca("i64", 1)
-    return Region(f, spec, a, parts, lists, chains, data, out, axis, tiled, prefetch_offset, first_panel, waiting)
+    across = _across(f, parts, axis, (tiled["mr"] * 2) < spec.mr + 1) if spec.two_lines(1) else None
+    return Region(
+        f, spec, a, parts, lists, chains, data, out, axis, tiled, prefetch_offset, first_panel, waiting, across
+    )
+
+
+def _across(f: Function, parts: Sequence[Named], axis: Value, fits: Value) -> Value:
+    """Return the axis along which two lines of tiles are computed at once, preferably with an even extent; -1: none."""
+    best, even = f.value(-1), f.value(0)
+    for at, part in enumerate(parts):
+        other = f.compare("ne", axis, at) & f.compare("sgt", part.count, 1) & fits
+        is_even = (part.count & 1) < 1
+        better = other & f.op("i1", f"or {is_even}, {f.compare('eq', even, 0).name}")
+        best = f.select(better, f.value(at), best)
+        even = f.select(better & is_even, f.value(1), even)
+    return best
 
 
 def _panel(r: Region, panel: Loop, first: Value) -> dict[str, Value]:
@@ -122,6 +139,10 @@ def _panel(r: Region, panel: Loop, first: Value) -> dict[str, Value]:
     if spec.k_per_add == 2:
         minimums = f.at(f.scratch, a.min_at), pack.minimum_of_panel(f, a, panel.weights)
         values["pairs"] = pairs_allowed(f, spec.isa, a, minimums)
+    if spec.tiles:
+        values["configured"] = f.at(f.scratch, a.tiles_at)
+    if spec.two_lines(1):
+        values |= {"line_count": f.value(1), "line_step": f.value(0), "out_line": f.value(0)}
     return values
 
 
@@ -140,7 +161,10 @@ def _pass(r: Region, number: Value, passes: Value) -> dict[str, Value]:
 
 
 def _lines(r: Region, at: int, panel: dict[str, Value], data: Value, out: Value) -> None:
-    """Emit a loop for each axis but that of the micro-tiles; inside, call ``micro_tiles`` for a line of positions."""
+    """Emit a loop for each axis but that of the micro-tiles; inside, call ``micro_tiles`` for a line of positions.
+
+    Tiles of AMX may compute two lines at once, which are neighbours along the axis ``across``.
+    """
     f = r.f
     if at == r.spec.axes:
         step = r.tiled["data_step"]
@@ -155,10 +179,20 @@ def _lines(r: Region, at: int, panel: dict[str, Value], data: Value, out: Value)
         f.call("micro_tiles", **{**f.parameters, **of_axis, **panel, **of_line})
         return
     part = r.parts[at]
-    count = f.select(f.compare("eq", r.axis, at), f.value(1), part.count)
+    count, steps = f.select(f.compare("eq", r.axis, at), f.value(1), part.count), (part.data_step, part.out_step)
+    across = f.compare("eq", r.across, at) if r.across else None
+    if across:
+        count = f.select(across, (part.count + 1) >> 1, count)
+        steps = f.select(across, steps[0] * 2, steps[0]), f.select(across, steps[1] * 2, steps[1])
     with f.loop(count, data=data, out=out) as line:
+        if across:
+            lines = f.select(across, f.min(part.count - line.index * 2, 2), panel["line_count"])
+            of_lines = {"line_count": lines}
+            for name, step in (("line_step", part.data_step), ("out_line", part.out_step)):
+                of_lines[name] = f.select(across, step, panel[name])
+            panel = panel | of_lines
         _lines(r, at + 1, panel, line.data, line.out)
-        line.next(data=f.at(line.data, part.data_step), out=f.at(line.out, part.out_step))
+        line.next(data=f.at(line.data, steps[0]), out=f.at(line.out, steps[1]))
 
 
 def first_column(f: Function, spec: GemmSpec, a: Named, first: Value) -> Value:
@@ -233,6 +267,8 @@ def micro_tiles(module: Module, spec: GemmSpec) -> None:
         waiting="ptr",
         **({"input": "i64", "input_step": "i64"} if spec.checks_positions else {}),
         **({"pairs": "i64"} if spec.k_per_add == 2 else {}),
+        **({"configured": "ptr"} if spec.tiles else {}),
+        **(dict.fromkeys(("line_count", "line_step", "out_line"), "i64") if spec.two_lines(1) else {}),
         **({"later": "ptr"} if spec.prefetches_panels else {}),
     )
     with f.loop(f.tiles) as tile:
@@ -260,7 +296,16 @@ def micro_tiles(module: Module, spec: GemmSpec) -> None:
         }
         if spec.checks_positions:
             arguments_of_tile["input"] = f.input + first * f.input_step
-        for rows in spec.mr_sizes:
-            with f.when(f.compare("eq", f.rows, rows)):
-                by_width(f, spec.isa.lanes, spec.nr_sizes, f.left, f"tile{rows}_", arguments_of_tile)
+        _micro_tile(f, spec, arguments_of_tile)
     f.done()
+
+
+def _micro_tile(f: Function, spec: GemmSpec, values: dict[str, Value]) -> None:
+    """Call the micro-tile for the height of the line, for the columns that are left, and for one or two lines."""
+    for rows in spec.mr_sizes:
+        with f.when(f.compare("eq", f.rows, rows)), ExitStack() as otherwise:
+            if spec.two_lines(rows):
+                with f.when(f.compare("eq", f.line_count, 2)):
+                    by_width(f, spec.isa.lanes, spec.nr_sizes, f.left, f"tile{rows}x2_", values)
+                otherwise.enter_context(f.otherwise())
+            by_width(f, spec.isa.lanes, spec.nr_sizes, f.left, f"tile{rows}_", values)

@@ -16,7 +16,6 @@ from convgrad.plan.gemm.schedule import CHAIN, PART, SEGMENT
 from convgrad.plan.gemm.spec import GemmSpec
 from convgrad.plan.records import Record
 from convgrad.plan.tree import END
-from convgrad.spec.order import BLOCK as BLOCK_TERMS
 
 State = dict[str, Value]
 COUNTED = Record("chains", "k", "last_a")  # the number of chains and of k in a region's lists, and the last offset in A
@@ -75,8 +74,10 @@ def _tap(f: Function, spec: GemmSpec, a: Named, tap: Value, data: Value, state: 
     """
     with f.loop(a.tap_chains, left=a.k, data=data, packed=tap * a.b_tap, **state) as tap_chain:
         s = {name: tap_chain.carried[name] for name in STATE}
-        chain_k = f.min(tap_chain.left, BLOCK_TERMS)
-        count = chain_k + (chain_k & 1) if spec.fills_pairs else chain_k
+        chain_k = f.min(tap_chain.left, spec.block)
+        count = chain_k
+        if spec.fills_pairs:
+            count = (chain_k + (spec.packed_together - 1)) & -spec.packed_together
         number = f.op("i64", f"udiv {tap * a.number_step + tap_chain.index}, {a.number_share.name}")
         new_chain = f.compare("ne", number, s["number"])
         continues = (

@@ -1,0 +1,160 @@
+"""The micro-tile of Intel's AMX: a product of one or two tiles of A and of B, each of 16 rows of 64 bytes.
+
+An instruction adds a block of 32 terms to a tile of C: C + (even chain + odd chain), which is the order of the sum. The
+tiles of C have the sums of a node of the reduction tree. They are stored when the node is complete. The instruction
+flushes denormals to zero. So if the condition of bf16 pairs does not hold, vectors add the terms of the same panels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from convgrad.cached import cached_property
+from convgrad.engines.llvm import tree
+from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.gemm.arguments import arguments
+from convgrad.engines.llvm.gemm.micro_tile import PARAMETERS, MicroTile
+from convgrad.engines.llvm.microkernel import Values
+from convgrad.engines.llvm.tiles import TILES, Tiles, of_heights
+from convgrad.plan.gemm.schedule import CHAIN, SEGMENT
+from convgrad.plan.gemm.spec import GemmSpec
+from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.recipe import F32_BYTES
+from convgrad.plan.tiling import tile_rows
+from convgrad.plan.tree import DIGIT_BITS
+
+OF_A, OF_B = 4, 6  # the numbers of the first tiles of A and of B; those of C begin at 0
+SINGLE_ROWS = 4  # of a micro-tile of vectors
+
+
+def tile(module: Module, spec: GemmSpec, rows: int, vectors: int) -> None:
+    """Emit ``tile<rows>_<vectors>`` with the parameters of the other micro-tiles, and ``tile<rows>x2_<vectors>``.
+
+    The latter computes two lines of positions, which are ``line_step`` bytes apart in A and ``out_line`` bytes apart in
+    the output. ``configured`` is the address of the configuration of the thread's tiles, as a number.
+    """
+    for height in {min(rows, SINGLE_ROWS), rows % SINGLE_ROWS} - {0}:
+        if f"single{height}_{vectors}" not in module.functions:
+            f = module.function(f"single{height}_{vectors}", False, **PARAMETERS, pairs="i64")
+            MicroTile(f, spec, height, vectors).chains()
+            f.done()
+    for lines in (1, 2) if spec.two_lines(rows) else (1,):
+        apart = {"line_step": "i64", "out_line": "i64"} if lines == 2 else {}
+        name = f"tile{rows}{'x2' * (lines == 2)}_{vectors}"
+        f = module.function(name, False, **PARAMETERS, pairs="i64", configured="ptr", **apart)
+        of_lines: list[Values] = [{}]
+        if lines == 2:
+            sums = f.at(f.sums, rows * spec.pitch * F32_BYTES)
+            of_lines.append({"data": f.at(f.data, f.line_step), "out": f.at(f.out, f.out_line), "sums": sums})
+        with f.when(f.compare("ne", f.pairs, 0)):
+            AmxTile(f, spec, rows, vectors, lines=tuple(of_lines)).chains()
+        with f.otherwise():
+            for of_line in of_lines:
+                _by_vectors(f, spec, (rows, vectors), f.parameters | of_line)
+        f.done()
+
+
+def _by_vectors(f: Function, spec: GemmSpec, tile: tuple[int, int], values: Values) -> None:
+    """Compute the rows of a line by micro-tiles of vectors. These do not overlap, because each has sums that wait."""
+    rows, vectors = tile
+
+    def some(first: Value, height: int) -> None:
+        of_rows = {
+            "sums": f.at(values["sums"], first * (spec.pitch * F32_BYTES)),
+            "data": f.at(values["data"], first * f.row_step),
+            "out": f.at(values["out"], first * f.out_step),
+            "bias": f.at(f.bias, first * f.bias_step),
+            "skip": f.min(f.max(f.skip - first, 0), height),
+        }
+        f.call(f"single{height}_{vectors}", **{**values, **of_rows})
+
+    many, left = divmod(rows, SINGLE_ROWS)
+    if many:
+        with f.loop(many) as iteration:
+            some(iteration.index * SINGLE_ROWS, SINGLE_ROWS)
+    if left:
+        some(f.value(many * SINGLE_ROWS), left)
+
+
+@dataclass(frozen=True)
+class AmxTile(MicroTile):
+    """The micro-tile that is being emitted."""
+
+    lines: tuple[Values, ...] = ({},)  # the arguments of each line that differ from the function's
+
+    @property
+    def heights(self) -> tuple[int, ...]:
+        """The rows of each tile of A."""
+        return tile_rows(self.rows) if len(self.lines) == 1 else (self.rows, self.rows)
+
+    @cached_property
+    def tiles(self) -> Tiles:
+        """The tiles of the function."""
+        return TILES[self.spec.isa.tiles](self.f)
+
+    def chains(self) -> None:
+        """Add all blocks of a pass. Store the tiles of C at the end of a node, and the total after the last pass."""
+        f, a = self.f, arguments(self.f, self.spec)
+        self.configure()
+        self.zero()
+        total = f.at(f.sums, (a.levels - 1) * self.spec.tile_bytes)
+        with f.when(f.compare("eq", f.count, 0)):
+            self.each_of_c(self.tiles.store, total)
+        number = f.load("i64", f.chains, CHAIN.at("number"))
+        begun = f.op("i1", f"xor {f.begins}, true") & f.op("i1", f"xor {tree.begins(f, number)}, true")
+        with f.when(begun):
+            self.each_of_c(self.tiles.load, f.sums)
+        with f.loop(f.count, chain=f.chains, segment=f.segments) as block:
+            self.multiply(block.segment)
+            number, following = (f.load("i64", block.chain, at + CHAIN.at("number")) for at in (0, CHAIN.bytes))
+            complete = f.compare("ne", f.op("i64", f"xor {number}, {following.name}") >> DIGIT_BITS, 0)
+            last = f.compare("eq", block.index, f.count - 1)
+            with f.when(f.op("i1", f"or {complete}, {last.name}")):
+                self.each_of_c(self.tiles.store, f.sums)
+                self.zero()
+                size = sum(self.heights) * self.spec.pitch * F32_BYTES
+                tree.combine_complete(f, f.sums, self.spec.tile_bytes, size, a.levels, (number, following))
+            block.next(chain=f.at(block.chain, CHAIN.bytes), segment=f.at(block.segment, SEGMENT.bytes))
+        with f.when(f.ends):
+            for n, of_line in enumerate(self.lines):
+                sums = f.at(total, n * self.rows * self.spec.pitch * F32_BYTES)
+                self.from_memory(sums, of_line)
+
+    def configure(self) -> None:
+        """Configure the tiles of this thread, unless they are configured for this height."""
+        f, tiles, number = self.f, self.tiles, self.rows + 1000 * len(self.lines)
+        with f.when(f.compare("ne", f.load("i64", f.configured), number)):
+            tiles.configure(of_heights(self.heights, OF_A, OF_B))
+            f.store(f.value(number), f.configured)
+
+    def of_c(self) -> Iterator[tuple[int, int, int]]:
+        """Yield the number of each tile of C, with the numbers of its tiles of A and of B."""
+        for n in range(len(self.heights)):
+            yield from ((2 * n + v, OF_A + n, OF_B + v) for v in range(self.vectors))
+
+    def zero(self) -> None:
+        """Set the tiles of C to 0."""
+        for c, _, _ in self.of_c():
+            self.tiles.zero(c)
+
+    def each_of_c(self, move: Callable[[int, Value, Value], None], sums: Value) -> None:
+        """Load or store the tiles of C."""
+        f, pitch = self.f, self.spec.pitch * F32_BYTES
+        for c, a, b in self.of_c():
+            first = sum(self.heights[: a - OF_A])
+            move(c, f.at(sums, first * pitch + (b - OF_B) * LINE_BYTES), f.value(pitch))
+
+    def multiply(self, segment: Value) -> None:
+        """Add a block of 32 terms."""
+        f = self.f
+        data, weights = (f.load("i64", segment, SEGMENT.at(name)) for name in ("data", "weights"))
+        rows, columns = f.at(f.data, data), f.at(f.weights, weights)
+        for v in range(self.vectors):
+            self.tiles.load(OF_B + v, f.at(columns, v * LINE_BYTES), f.value(self.spec.pitch * F32_BYTES))
+        for n in range(len(self.heights)):
+            if n:
+                rows = f.at(rows, f.row_step * self.heights[0] if len(self.lines) == 1 else f.line_step)
+            self.tiles.load(OF_A + n, rows, f.row_step)
+        for numbers in self.of_c():
+            self.tiles.multiply(*numbers)

@@ -1,0 +1,136 @@
+"""The tiles of Intel's AMX in IR: registers of up to 16 rows of 64 bytes, and the instruction that multiplies them.
+
+``MODELLED`` does the same with vectors and memory, so that kernels of tiles can be tested on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from convgrad.engines.llvm.emit import Function, Value
+from convgrad.engines.llvm.intrinsics import high_sum, low_sum
+from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.recipe import F32_BYTES
+from convgrad.plan.tiling import SIDE
+
+MODELLED = "modelled"
+
+
+class Tiles(Protocol):
+    """Tiles in a function, by number. Those of C are f32 sums; those of A and B are bf16 pairs, with 32 k."""
+
+    def configure(self, heights: Mapping[int, int]) -> None:
+        """Set the rows of each tile. All tiles become 0."""
+
+    def zero(self, tile: int) -> None:
+        """Set a tile to 0."""
+
+    def load(self, tile: int, place: Value, step: Value) -> None:
+        """Load a tile whose rows are ``step`` bytes apart in memory."""
+
+    def store(self, tile: int, place: Value, step: Value) -> None:
+        """Store a tile whose rows are ``step`` bytes apart in memory."""
+
+    def multiply(self, c: int, a: int, b: int) -> None:
+        """Add a block of 32 terms to each sum: C + (even chain + odd chain)."""
+
+    def release(self) -> None:
+        """Give up the configuration, so that the operating system need not keep the tiles."""
+
+
+def configuration(heights: Mapping[int, int]) -> bytes:
+    """Return the operand of LDTILECFG: palette 1, and the bytes of a row and the rows of each tile."""
+    operand = bytearray(64)
+    operand[0] = 1
+    for tile, rows in heights.items():
+        operand[16 + 2 * tile], operand[48 + tile] = LINE_BYTES, rows
+    return bytes(operand)
+
+
+class _Instructions:
+    """The instructions of AMX."""
+
+    def __init__(self, f: Function) -> None:
+        self.f = f
+
+    def _emit(self, name: str, *operands: Value | int) -> None:
+        texts = (f"i8 {operand}" if isinstance(operand, int) else operand for operand in operands)
+        self.f.intrinsic("void", f"llvm.x86.{name}", *texts)
+
+    def configure(self, heights: Mapping[int, int]) -> None:
+        words, place = configuration(heights), self.f.alloca("i64", 8)
+        for at in range(0, len(words), 8):
+            self.f.store(self.f.value(int.from_bytes(words[at : at + 8], "little", signed=True)), place, at)
+        self._emit("ldtilecfg", place)
+
+    def zero(self, tile: int) -> None:
+        self._emit("tilezero", tile)
+
+    def load(self, tile: int, place: Value, step: Value) -> None:
+        self._emit("tileloadd64", tile, place, step)
+
+    def store(self, tile: int, place: Value, step: Value) -> None:
+        self._emit("tilestored64", tile, place, step)
+
+    def multiply(self, c: int, a: int, b: int) -> None:
+        self._emit("tdpbf16ps", c, a, b)
+
+    def release(self) -> None:
+        self._emit("tilerelease")
+
+
+class _Modelled:
+    """Tiles in the memory of a function, whose rows are vectors of 16 lanes. Each function has tiles of its own."""
+
+    def __init__(self, f: Function) -> None:
+        self.f, self.heights, self.memory = f, dict[int, int](), f.alloca("i8", 8 * SIDE * LINE_BYTES)
+
+    def _row(self, tile: int, row: Value) -> Value:
+        return self.f.at(self.f.at(self.memory, tile * SIDE * LINE_BYTES), row * LINE_BYTES)
+
+    def _rows(self, tile: int, body: Callable[[Value, Value], None]) -> None:
+        with self.f.loop(self.heights[tile]) as row:
+            body(row.index, self._row(tile, row.index))
+
+    def configure(self, heights: Mapping[int, int]) -> None:
+        self.heights = dict(heights)
+        for tile in heights:
+            self.zero(tile)
+
+    def zero(self, tile: int) -> None:
+        self._rows(tile, lambda row, place: self.f.store(self.f.zeros(f"<{SIDE} x float>"), place))
+
+    def load(self, tile: int, place: Value, step: Value) -> None:
+        self._rows(tile, lambda row, here: self._copy(self.f.at(place, row * step), here))
+
+    def store(self, tile: int, place: Value, step: Value) -> None:
+        self._rows(tile, lambda row, here: self._copy(here, self.f.at(place, row * step)))
+
+    def _copy(self, source: Value, to: Value) -> None:
+        self.f.store(self.f.load(f"<{SIDE} x i32>", source), to)
+
+    def multiply(self, c: int, a: int, b: int) -> None:
+        f = self.f
+        zero = f.zeros(f"<{SIDE} x float>")
+        with f.loop(self.heights[a]) as row:
+            with f.loop(SIDE, even=zero, odd=zero) as pair:
+                x = f.splat(f.load("i32", f.at(self._row(a, row.index), pair.index * F32_BYTES)), SIDE)
+                y = f.load(f"<{SIDE} x i32>", self._row(b, pair.index))
+                pair.next(even=low_sum(f, pair.even, x, y), odd=high_sum(f, pair.odd, x, y))
+            place = self._row(c, row.index)
+            f.store(f.add(f.load(zero.type, place), f.add(pair.even, pair.odd)), place)
+
+    def release(self) -> None:
+        pass
+
+
+TILES: dict[str, Callable[[Function], Tiles]] = {"amx": _Instructions, MODELLED: _Modelled}
+
+
+def of_heights(heights: Iterable[int], of_a: int, of_b: int) -> dict[int, int]:
+    """Return the rows of each tile: A begins at the number ``of_a``, B at ``of_b``; each tile of A has two of C."""
+    rows = {of_b: SIDE, of_b + 1: SIDE}
+    for n, height in enumerate(heights):
+        rows |= {2 * n: height, 2 * n + 1: height, of_a + n: height}
+    return rows

@@ -1,0 +1,225 @@
+"""Kernels of tiles of AMX: the specified bits, by the instructions where this machine has them, and by their model."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import convgrad
+from convgrad.engines.llvm import amx, isas, jit, tiles, tried
+from convgrad.engines.llvm.driver import module_of
+from convgrad.engines.llvm.intrinsics import high_sum, low_sum
+from convgrad.engines.llvm.tiles import MODELLED, configuration
+from convgrad.formats import F32
+from convgrad.notation import problem as problem_of
+from convgrad.plan.gemm.spec import GemmPlan, GemmSpec
+from convgrad.plan.machine import ISAS, Isa
+from convgrad.plan.pairs import MIN_EXPONENT_SUM
+from convgrad.plan.recipe import CHANNELS, STRIDED, Operand
+from convgrad.plan.tiling import tile_rows
+from convgrad.spec.geometry import Conv
+from convgrad.spec.ordered import evaluate_in_order
+from convgrad.spec.problem import Problem, canonical_shape
+from tests.engines.guarded import Placed, run_guarded
+from tests.engines.test_pairs import assert_sharp, cancelling
+from tests.support.children import in_child
+from tests.support.engine_helpers import HOST, Array, digest, empty, lying
+from tests.support.forward_problems import along, plans_of, posed, recut
+from tests.support.hash_problems import operands_of, shape_of, values
+from tests.support.helpers import assert_same_bits
+from tests.support.tiers import tiers
+
+pytestmark = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
+
+PERMITTED = any(isa.tiles for isa in isas.host_isas())
+needs_amx = pytest.mark.skipif(not PERMITTED, reason="this machine has no AMX")
+WIDE = ("amx",) * PERMITTED
+KINDS = (*WIDE, MODELLED)
+LAYOUTS = ("NXC XIO", "NXC OIX", "NCX OIX", "NCX XIO")
+CONVS = {
+    "lines of two tiles": Conv(2, 1, 64, 33, (along(37, 3, pads=(1, 1)),)),
+    "two lines": Conv(1, 1, 32, 70, (along(11, 3, pads=(1, 1)), along(9, 3, pads=(1, 1)))),
+    "odd lines of images": Conv(3, 1, 64, 16, (along(5, 2), along(3, 1))),
+    "17 blocks": Conv(1, 1, 544, 40, (along(20, 1),)),
+    "groups": Conv(2, 3, 96, 3 * 20, (along(19, 2, 2, 1),)),
+    "no tap": Conv(1, 1, 32, 8, (along(6, 2, 1, 9, pads=(4, 4)), along(4, 1))),
+    "incomplete blocks": Conv(2, 1, 49, 35, (along(11, 3, pads=(1, 1)),)),
+    "incomplete blocks, one tap": Conv(2, 1, 40, 35, (along(6, 1), along(7, 1))),
+    "one position": Conv(1, 1, 288, 48, (along(1, 1),)),
+}
+ROLES = ("dst", "src")
+TYPES = (("bf16", "bf16"), ("bf16", "f32"), ("bf16", "f16"))
+DATA = ("normal", "tiny", "not finite")
+
+
+def tiled(kind: str) -> Isa:
+    """An instruction set with tiles: AMX itself, or vectors of any machine that stand for its instructions."""
+    if kind == "amx":
+        return ISAS["amx"]
+    ours = ISAS[HOST[-1]]
+    return replace(
+        ISAS["amx"], name="tiles modelled", triple=ours.triple, features=ours.features, pairs="fused", tiles=MODELLED
+    )
+
+
+def of_tiles(problem: Problem, operands: Sequence[Array], out: Array, isa: Isa) -> list[GemmPlan]:
+    """The plans whose micro-tiles are tiles, the cheapest first."""
+    _, found = plans_of(problem, operands, out, isa)
+    return [plan for plan in found if isinstance(plan, GemmPlan) and plan.spec.tiles]
+
+
+@tiers("name, role, types, data, kind", list(CONVS), ROLES, TYPES, DATA, KINDS, every=23)
+def test_specified_bits(name: str, role: str, types: tuple[str, str], data: str, kind: str) -> None:
+    """Any layout, with old values, a bias and an activation, for each height, in every cut, among guard pages."""
+    number = list(CONVS).index(name) + 3 * ROLES.index(role) + 5 * TYPES.index(types) + DATA.index(data)
+    conv = CONVS[name]
+    if role == "src":  # the summed channels are those of dst
+        conv = replace(conv, src_channels=conv.dst_channels, dst_channels=conv.src_channels)
+    problem = posed(conv, role, False, types, LAYOUTS[number % 4], number % 2 == 0, bias=number % 3 == 0)
+    if number % 5 == 0:
+        problem = replace(problem, activation="relu")
+    bits = np.random.PCG64(number)
+    operands = operands_of(problem, bits)
+    if data == "tiny":
+        operands[0] = (operands[0].astype(np.float32) * np.float32(2.0**-66)).astype(operands[0].dtype)
+    if data == "not finite":
+        operands[number % 2].flat[:: 37 + number] = (np.inf, -np.inf, np.nan)[number % 3]
+    old = values(shape_of(problem, problem.output), problem.output_format, bits)
+    expected = np.ascontiguousarray(evaluate_in_order(problem, operands, old))
+    found = of_tiles(problem, operands, old, tiled(kind))
+    assert found or name.startswith("incomplete")  # which only some packing fills
+    heights = list({plan.spec.mr: plan for plan in found[number % 3 :]}.values())
+    for plan in [*found[:1], *heights[number % 4 :: 4]]:
+        cuts = [plan, *recut(plan, plans_of(problem, operands, old, tiled(kind))[0])]
+        cuts += [replace(plan, packed_once=True)] if plan.spec.packs_once else []
+        for at, cut in enumerate(cuts):
+            if at % 5 not in (0, number % 5) and not cut.packed_once:
+                continue
+            out = Placed(old, old.strides, at % 2 == 0)
+            if not problem.accumulate:
+                out.array[...] = np.nan
+            run_guarded(cut, problem, operands, out.array, at % 2 == 0)
+            assert_same_bits(np.ascontiguousarray(out.array), expected, (name, str(cut)))
+            assert out.intact()
+
+
+@needs_amx
+@pytest.mark.parametrize("line", ["FWD_D bf16 NXC mb2ic64ih9oc40oh9kh3ph1n", "BWD_D bf16 NXC mb2ic40ih9oc64oh9kh3ph1n"])
+def test_the_limit_is_sharp(line: str) -> None:
+    """The instruction flushes denormals: sums of least exponents of 142 run by tiles, of 141 do not."""
+    problem = replace(problem_of(line), output_format=F32)
+    summed = {"dst": 1, "src": 0}[problem.solves_for]
+    shapes = [canonical_shape(problem.geometry, tensor) for tensor in problem.operands]
+    for low, there in ((MIN_EXPONENT_SUM // 2, True), (MIN_EXPONENT_SUM // 2 - 1, False)):
+        data = np.moveaxis(cancelling((*np.delete(shapes[0], 1), shapes[0][1]), low, (129, 128), 2), -1, 1)
+        rest = np.delete(shapes[1], summed)
+        signs = cancelling((*rest, shapes[1][summed]), MIN_EXPONENT_SUM // 2, (129, -130), 2)
+        weights = np.moveaxis(signs, -1, summed)
+        operands = [lying(each, layout) for each, layout in zip((data, weights), problem.layouts, strict=False)]
+        found = of_tiles(problem, operands, empty(problem), ISAS["amx"])
+        wanted = np.ascontiguousarray(evaluate_in_order(problem, operands)).tobytes()
+        assert_sharp(found[:2], problem, operands, wanted, there)
+
+
+def test_what_is_not_tiled() -> None:
+    """Channels that do not fill blocks and are not contiguous, and sums in pairs, are left to vectors."""
+    for line in ("FWD_D bf16 NCX mb2ic48ih9oc40oh9kh3ph1n", "FWD_D bf16 NXC mb2ic16ih9oc40oh9kh3ph1n"):
+        problem = problem_of(line)
+        operands = [np.zeros(canonical_shape(problem.geometry, each), np.float32) for each in problem.operands]
+        assert not of_tiles(problem, operands, empty(problem), tiled(MODELLED))
+
+
+def test_the_inner_loop_is_ideal() -> None:
+    """Four products of tiles take two tiles of A and two of B, which are loaded once."""
+    spec = GemmSpec(
+        ISAS["amx"], "bf16", "bf16", 32, 2, True, 2, Operand(CHANNELS, in_place=True), Operand(STRIDED), CHANNELS,
+        k_per_add=2, chains=2, tiles=True,
+    )  # fmt: skip
+    text = jit.assembly(module_of(spec), ISAS["amx"])
+    body = text[text.index("tile32_2:") :].split("tdpbf16ps")
+    assert len(body) > 4
+    assert [piece.count("tileload") for piece in body[1:4]] == [0, 0, 0]
+    assert "vmovups" not in body[1] + body[2] + body[3]
+
+
+def test_configuration_names_rows_and_bytes() -> None:
+    """Bytes 16 to 31 are 16-bit numbers of bytes, and bytes 48 to 55 are numbers of rows."""
+    made = configuration({0: 16, 6: 3})
+    assert len(made) == 64
+    assert made[0] == 1
+    assert np.frombuffer(made, np.uint16)[8:16].tolist() == [64, 0, 0, 0, 0, 0, 64, 0]
+    assert list(made[48:56]) == [16, 0, 0, 0, 0, 0, 3, 0]
+
+
+@pytest.mark.parametrize("rows", range(1, 33))
+def test_rows_are_divided_among_at_most_two_tiles(rows: int) -> None:
+    heights = tile_rows(rows)
+    assert sum(heights) == rows
+    assert max(heights) <= 16
+    assert len(heights) == (1 if rows <= 16 else 2)
+
+
+def hashed() -> str:
+    """The hash of a layer of 64 channels."""
+    rng = np.random.default_rng(5)
+    src, weights = (rng.normal(size=shape).astype(np.float32) for shape in ((2, 9, 9, 64), (3, 3, 64, 40)))
+    bf16 = np.dtype(ml_dtypes.bfloat16)
+    ones = {"strides": [1, 1], "dilations": [1, 1], "pads_begin": [1, 1], "pads_end": [1, 1]}
+    return digest(np.asarray(convgrad.convolution(src.astype(bf16), weights.astype(bf16), **ones)))
+
+
+def of_child(reader: int, writer: int) -> list[str]:
+    """The hashes of a child that is forked after a call, and of its parent; the child writes to a pipe."""
+    wanted = hashed()
+    if os.fork() == 0:
+        os.write(writer, hashed().encode())
+        os._exit(0)
+    found = os.read(reader, 100).decode()
+    os.wait()
+    return [wanted, found]
+
+
+def test_threads_have_tiles_of_their_own() -> None:
+    wanted, found = hashed(), list[str]()
+    threads = [threading.Thread(target=lambda: found.append(hashed())) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert found == [wanted] * 4
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_forked_children_may_use_tiles() -> None:
+    wanted, found = in_child("tests.engines.test_tiles", "print_forked")
+    assert wanted == found == hashed()
+
+
+def print_forked() -> None:
+    """Print the hashes of a parent and its child, as JSON."""
+    print(json.dumps(of_child(*os.pipe())))
+
+
+def test_a_refusal_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the permission, kernels use the next instruction set."""
+    monkeypatch.setattr(amx, "why_not_permitted", lambda: "Linux does not permit the use of tiles (error 95)")
+    isa = replace(tiled(MODELLED), name="tiles refused", tiles="amx")
+    assert tried.why_not.__wrapped__(isa) == "Linux does not permit the use of tiles (error 95)"
+    monkeypatch.setattr(isas, "host_isas", lambda: (ISAS["avx512bf16"],))
+    assert isas.isa() is ISAS["avx512bf16"]
+
+
+def test_sums_in_another_order_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All terms in one chain have other bits. The order of two chains does not matter."""
+    isa = tiled(MODELLED)
+    assert tried.why_not.__wrapped__(isa) == ""
+    monkeypatch.setattr(tiles, "low_sum", lambda *given: high_sum(given[0], low_sum(*given), *given[2:]))
+    monkeypatch.setattr(tiles, "high_sum", lambda f, sums, *pairs: sums)
+    assert "differ from the specified ones" in tried.why_not.__wrapped__(replace(isa, name="one chain"))
