@@ -11,10 +11,10 @@ import pytest
 from tests.package.syntax import statements
 from tests.support.places import SOURCES
 
-TOTAL = 431_270  # tokens of all rooms
+TOTAL = 431_278  # tokens of all rooms
 BUDGETS = {  # tokens by room: a folder without the folders in it
     ".": 7_369, "arrays": 3_117, "arrays/libraries": 2_614, "cli": 19_637, "cli/bench": 8_095, "cli/parsers": 2_614,
-    "dask": 5_183, "engines": 8_842, "engines/cuda": 8_532, "engines/llvm": 29_243, "engines/llvm/elementwise": 7_114,
+    "dask": 5_183, "engines": 8_842, "engines/cuda": 8_532, "engines/llvm": 29_251, "engines/llvm/elementwise": 7_114,
     "engines/llvm/gemm": 12_058, "engines/llvm/kn2row": 4_836, "engines/llvm/split_k": 9_846,
     "engines/llvm/stencils": 7_304, "engines/llvm/winograd": 10_768, "files": 4_891, "functional": 16_155,
     "graph": 13_980, "jax": 9_786, "plan": 9_711, "plan/cuda": 6_195, "plan/gemm": 8_328, "plan/kn2row": 4_456,
