@@ -20,7 +20,7 @@ import pytest
 from convgrad.engines import scratch as kept_memory
 from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm.isas import host_isas
-from convgrad.engines.llvm.winograd.run import tiled
+from convgrad.engines.llvm.winograd.run import tiled as winograd_call
 from convgrad.engines.numpy import NumPyCall
 from convgrad.formats import BF16, F64, FORMATS, Format
 from convgrad.plan import choose, passes
@@ -30,6 +30,7 @@ from convgrad.plan.cuda.recipe import Spec
 from convgrad.plan.kernels import KERNELS, Kernel
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.passes import dense_strides, view_of
+from convgrad.plan.split_k.recipe import TILES
 from convgrad.plan.winograd import constants as winograd_constants
 from convgrad.plan.winograd.plans import PositionsPlan
 from convgrad.spec import exact_result
@@ -42,7 +43,7 @@ from convgrad.spec.winograd.algorithms import algorithms
 from tests.engines.guarded import Array, GuardedMemory, Placed, lying, run_guarded
 from tests.support import emulated
 from tests.support.classes import ALL_TYPES
-from tests.support.engine_helpers import empty
+from tests.support.engine_helpers import KINDS, empty, tiled
 from tests.support.engine_helpers import lying as lies_as
 from tests.support.forward_problems import PROBLEMS, along, unlike
 from tests.support.hash_problems import shape_of
@@ -204,7 +205,7 @@ def _machine(isa: Isa) -> Machine:
 
 def _run_winograd(problem: Problem, given: Sequence[Array], out: Array, isa: Isa, at_end: bool, turn: int) -> str:
     with _way(problem.geometry.batch):
-        call = tiled(problem, (*[array.strides for array in given], out.strides), _machine(isa), 1)
+        call = winograd_call(problem, (*[array.strides for array in given], out.strides), _machine(isa), 1)
         call.execute(given, out)
     return way_of(problem, call.plan)
 
@@ -337,7 +338,9 @@ def _strides(row: Row, arrays: Sequence[Array], rng: np.random.Generator) -> lis
 
 
 def isa_of(group: Group) -> Isa:
-    """Return the instruction set of a group; those that multiply pairs are for operands in bf16."""
+    """Return the instruction set of a group; those that multiply pairs, and tiles, are for operands in bf16."""
+    if group.family.kernel == TILES:
+        return tiled(KINDS[0])
     names = [one.name for one in host_isas() if not one.pairs or group.operand is BF16]
     return ISAS[names[group.turn % len(names)]]
 

@@ -20,7 +20,7 @@ from convgrad.plan.cuda.tables import chains_of
 from convgrad.plan.cuda.vectors import width_of_a
 from convgrad.plan.passes import dense_strides
 from convgrad.spec.activation import activated
-from convgrad.spec.order import order_of
+from convgrad.spec.order import SPLIT_TERMS, order_of
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from tests.engines.guarded import Placed
@@ -73,6 +73,26 @@ SPLIT = [
     )
 ]  # fmt: skip
 SPLIT += ["FWD_D bf16 NXC mb1ic550ih5oc20oh5kh1", "FWD_D bf16 NCX mb1ic260ih5oc3oh5kh3ph1"]  # trees of several levels
+WEIGHTS = [
+    f"{line} {lies} {shape}"
+    for lies in ("NXC", "NCX")
+    for line, shape in (
+        ("BWD_W bf16", "mb2ic16ih6oc16oh3kh3ph1sh2"),  # one portion, with the terms of both images
+        ("BWD_W bf16", "mb12ic17ih7oc20oh7kh3ph1"),  # five images per chain
+        ("BWD_W bf16", "mb3ic20ih9oc70oh9kh3ph1"),
+        ("BWD_W bf16", "mb3ic16ih17iw15oc18kh3kw2sh2sw2dh2dw1ph1pw1"),
+        ("BWD_W bf16", "mb2ic16ih17iw19oc16oh17ow20kh3kw2ph1pw1"),  # rows of images that are units
+        ("BWD_W bf16", "mb2ic16iw523oc16ow523kw3pw1"),  # rows of several chains
+        ("BWD_W bf16", "mb1ic16ih3iw301oc16oh3kh3kw2ph1"),
+        ("BWD_W bf16", "mb1ic16iw4400oc16ow4400kw1"),  # nodes of nodes
+        ("BWD_W bf16", "mb33ic24ih17oc16oh9kh1sh2"),
+        ("BWD_W bf16", "g3mb4ic48ih9oc51oh9kh3ph1"),
+        ("BWD_W bf16", "mb2ic16id5ih6iw7oc16od5oh6ow7kd3kh3kw3pd1ph1pw1"),
+        ("BWD_W bf16", "mb2ic15ih9oc24oh9kh3ph1"),  # one chain
+        ("deconv BWD_W bf16", "mb2ic16ih5oc20oh11kh3sh2"),
+        ("deconv BWD_W bf16", "g2mb3ic32ih9oc34oh17kh3sh2ph1"),
+    )
+]  # fmt: skip
 ODD = (np.inf, -np.inf, np.nan)
 
 
@@ -101,25 +121,54 @@ def test_bits_are_those_of_the_cpu(line: str) -> None:
     assert_same(problem, operands)
 
 
+@tiers("kernel", ["tile", "single"])
 @tiers("nodes", [False, True])
-@tiers("line", SPLIT, every=7)
-def test_split_chains(line: str, nodes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@tiers("line", [*SPLIT, *WEIGHTS], every=11)
+def test_split_chains(line: str, nodes: bool, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves that are chains and leaves that are nodes have the specified bits, also if numbers are not finite.
 
-    Results are f32, because the rounding to bf16 hides nearly all differences.
+    Results are f32, because the rounding to bf16 hides nearly all differences. Some problems have only one kernel.
     """
-    monkeypatch.setattr("convgrad.plan.cuda.plan._time", lambda _, leaves, spec, number: spec.nodes != nodes)
+    prefer(nodes, monkeypatch)
+    if kernel == "single":
+        monkeypatch.setattr("convgrad.plan.cuda.plan.MIN_ROWS", 1 << 31)
     problem, operands = made(line)
-    problem = replace(problem, output_format=F32)
-    emulated_plan = plan(problem, dense_strides(problem), emulated.PROCESSORS)
-    specs = [launch.spec for launch in emulated_plan.launches if isinstance(launch.spec, TileSpec | SingleSpec)]
-    assert {spec.split for spec in specs} == {order_of(problem).chains == 2}
+    problem, order = replace(problem, output_format=F32), order_of(problem)
+    specs = product_specs(problem)
+    longest = min(order.block, order.length * min(order.lines, order.lines_a_block))
+    split = order.chains == 2
+    assert {(spec.split, spec.portions) for spec in specs} == {(split, split and longest > SPLIT_TERMS)}
+    assert kernel == "tile" or {spec.name for spec in specs} == {kernel}
     many = [product.chains > 1 for product in products_of(problem, dense_strides(problem))]
     assert [spec.nodes for spec in specs] == [nodes and some for some in many]
     assert_in_order(problem, operands)
     for array in operands:
         array[(0,) * array.ndim] = np.inf
     assert_in_order(problem, operands)
+
+
+@pytest.mark.every(3)
+@pytest.mark.parametrize("tile", TILES)
+def test_nodes_of_portions_in_all_tiles(tile: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sums of both levels are too large for the shared memory of the largest tile."""
+    prefer(True, monkeypatch)
+    monkeypatch.setattr("convgrad.plan.cuda.plan.TILES", (tile,))
+    problem, operands = made("BWD_W bf16 NXC mb12ic33ih7oc80oh7kh3ph1")
+    problem = replace(problem, output_format=F32)
+    found = [(spec.rows, spec.columns, spec.nodes) for spec in product_specs(problem) if isinstance(spec, TileSpec)]
+    assert found == [(*tile, tile != (128, 128))]
+    assert_in_order(problem, operands)
+
+
+def prefer(nodes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Choose leaves that are nodes, or chains."""
+    monkeypatch.setattr("convgrad.plan.cuda.plan._time", lambda _, leaves, spec, number: spec.nodes != nodes)
+
+
+def product_specs(problem: Problem) -> list[TileSpec | SingleSpec]:
+    """Return the specifications of the kernels that compute products."""
+    launches = plan(problem, dense_strides(problem), emulated.PROCESSORS).launches
+    return [launch.spec for launch in launches if isinstance(launch.spec, TileSpec | SingleSpec)]
 
 
 def assert_in_order(problem: Problem, operands: Sequence[Array]) -> None:

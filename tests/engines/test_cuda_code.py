@@ -33,7 +33,8 @@ LARGE = [
 ]  # fmt: skip
 SPLIT = [
     LARGE[0].replace("f32", "bf16"), "FWD_D bf16 NCX mb1ic33ih56oc64oh56kh3ph1", "FWD_D bf16 NXC mb1ic64ih8oc64oh8kh1",
-    "FWD_D bf16 NXC mb1ic64ih8oc8oh8kh1",
+    "FWD_D bf16 NXC mb1ic64ih8oc8oh8kh1", LARGE[2].replace("f32", "bf16"), "BWD_W bf16 NCX mb8ic64ih56oc64oh56kh3ph1",
+    "BWD_W bf16 NXC mb256ic512ih7oc512oh7kh3ph1",
 ]  # fmt: skip
 LINES = [*LARGE, *SPLIT, CHAINS[2], IMAGES[0], PHASES[0], RANKS[-1], *GROUPS[2:4], *FORMATS[::8]]
 
@@ -49,8 +50,10 @@ def specs() -> list[Spec]:
 
 def test_kernels_of_all_kinds_are_seen() -> None:
     assert {spec.name for spec in specs()} == {"tile", "single", "level", "pack"}
-    split = {(spec.name, spec.nodes) for spec in specs() if isinstance(spec, TileSpec | SingleSpec) and spec.split}
-    assert split >= {("tile", False), ("tile", True), ("single", False)}
+    products = [spec for spec in specs() if isinstance(spec, TileSpec | SingleSpec)]
+    split = {(spec.name, spec.portions, spec.nodes) for spec in products if spec.split}
+    tiles = {("tile", portions, nodes) for portions in (False, True) for nodes in (False, True)}
+    assert split >= {*tiles, ("single", False, False)}
 
 
 def test_each_multiply_add_is_rounded_once_and_no_denormal_is_flushed() -> None:

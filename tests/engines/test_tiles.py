@@ -30,7 +30,7 @@ from convgrad.spec.problem import Problem, canonical_shape
 from tests.engines.guarded import Placed, run_guarded
 from tests.engines.test_pairs import assert_sharp, cancelling
 from tests.support.children import in_child
-from tests.support.engine_helpers import HOST, Array, digest, empty, lying
+from tests.support.engine_helpers import HOST, KINDS, PERMITTED, Array, digest, empty, lying, tiled
 from tests.support.forward_problems import along, plans_of, posed, recut
 from tests.support.hash_problems import operands_of, shape_of, values
 from tests.support.helpers import assert_same_bits
@@ -38,10 +38,7 @@ from tests.support.tiers import tiers
 
 pytestmark = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 
-PERMITTED = any(isa.tiles for isa in isas.host_isas())
 needs_amx = pytest.mark.skipif(not PERMITTED, reason="this machine has no AMX")
-WIDE = ("amx",) * PERMITTED
-KINDS = (*WIDE, MODELLED)
 LAYOUTS = ("NXC XIO", "NXC OIX", "NCX OIX", "NCX XIO")
 CONVS = {
     "lines of two tiles": Conv(2, 1, 64, 33, (along(37, 3, pads=(1, 1)),)),
@@ -57,16 +54,6 @@ CONVS = {
 ROLES = ("dst", "src")
 TYPES = (("bf16", "bf16"), ("bf16", "f32"), ("bf16", "f16"))
 DATA = ("normal", "tiny", "not finite")
-
-
-def tiled(kind: str) -> Isa:
-    """An instruction set with tiles: AMX itself, or vectors of any machine that stand for its instructions."""
-    if kind == "amx":
-        return ISAS["amx"]
-    ours = ISAS[HOST[-1]]
-    return replace(
-        ISAS["amx"], name="tiles modelled", triple=ours.triple, features=ours.features, pairs="fused", tiles=MODELLED
-    )
 
 
 def of_tiles(problem: Problem, operands: Sequence[Array], out: Array, isa: Isa) -> list[GemmPlan]:

@@ -58,12 +58,16 @@ def test_blocks_are_whole_lines_or_parts_of_one(units: int, lines: int, length: 
     assert order.height == (longest if order.terms else 0)
 
 
-@given(st.integers(0, 3), st.integers(0, 60), st.integers(1, 300))
-def test_blocks_of_two_chains_have_terms_of_one_line(units: int, lines: int, length: int) -> None:
-    order = SumOrder(units, lines, length, chains=2, block=32)
-    assert lengths(order) == [min(32, length - first) for _ in range(lines) for first in range(0, length, 32)]
-    of_block = -(-min(32, length) // 2) + (length > 1)
-    height = of_block + tree_height(lines * -(-length // 32)) + tree_height(units)
+@given(st.integers(0, 3), st.integers(0, 60), st.integers(1, 600), st.sampled_from([32, 256]))
+def test_portions_of_two_chains_are_shallow(units: int, lines: int, length: int, block: int) -> None:
+    order, plain = (SumOrder(units, lines, length, chains=chains, block=block) for chains in (2, 1))
+    assert lengths(order) == lengths(plain)
+    depths = []
+    for terms in set(lengths(order)):
+        portions = [min(32, terms - first) for first in range(0, terms, 32)]
+        last = len(portions) - 1
+        depths += [-(-n // 2) + (n > 1) + last - max(0, at - 1) for at, n in enumerate(portions)]
+    height = max(depths, default=0) + tree_height(order.blocks) + tree_height(units)
     assert order.height == (height if order.terms else 0)
 
 
@@ -95,6 +99,9 @@ def test_long_sums_are_cut_without_listing_their_blocks() -> None:
     [
         (over_positions(1, [1]), 1),
         (over_positions(8, [56, 56]), 224 + 13 + 7),
+        (over_positions(8, [56, 56], chains=2), 16 + 1 + 6 + 13 + 7),
+        (over_positions(8, [7, 7], chains=2), 16 + 1 + 7 + 1),
+        (over_positions(1, [1], chains=2), 1),
         (over_positions(1, [100_000]), 256 + 15 + 15 + 1),
         (over_positions(1_000_000, [1]), 256 + 15 + 15 + 15),
         (over_taps(9, 64), 256 + 2),
@@ -125,6 +132,8 @@ def test_tree_height_by_walking_the_tree(leaves: int) -> None:
     ("line", "height"),
     [
         ("BWD_W f32 NXC mb8ic64ih56oc64oh56kh3ph1", 244),
+        ("BWD_W bf16 NXC mb8ic64ih56oc64oh56kh3ph1", 43),
+        ("BWD_W bf16 NXC mb8ic64ih56oc15oh56kh3ph1", 244),
         ("FWD_B f32 NXC mb8ic64ih56oc64oh56kh3ph1", 256 + 2 + 1),
         ("BWD_D f32 NXC mb8ic3ih224oc64oh112kh7sh2ph3", 64 + 18),
         ("deconv BWD_W bf16 NXC mb2ic4ih4oc4oh8kh4sh2ph1", 32),
@@ -164,6 +173,8 @@ def test_fma_rounds_once(x: float, y: float, z: float) -> None:
         SumOrder(40, 1, 16),
         SumOrder(2, 9, 100, True),
         SumOrder(3, 2, 90, chains=2, block=32),
+        SumOrder(2, 9, 60, chains=2),
+        SumOrder(1, 1, 300, chains=2),
     ],
 )
 def test_the_executed_order_keeps_its_bound(order: SumOrder) -> None:

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.engine import LlvmCall
 from convgrad.engines.llvm.execute import executable_of
+from convgrad.engines.llvm.tiles import MODELLED
 from convgrad.engines.numpy import NumPyCall
 from convgrad.formats import F64
 from convgrad.functional.call import Prepared, prepare
 from convgrad.notation import problem as problem_of
 from convgrad.plan.choose import plans
-from convgrad.plan.machine import Isa, Machine
+from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.recipe import Chosen
 from convgrad.plan.split_k.nest import weights_nest
 from convgrad.plan.split_k.recipe import SplitKPlan
@@ -34,11 +35,26 @@ Array = NDArray[Any]
 SMALL = 200_000  # multiply-adds that the specified order is executed on
 HOST = [isa.name for isa in isas.host_isas() if not isa.pairs]  # what differs where there are pairs: test_pairs.py
 
+PERMITTED = any(isa.tiles for isa in isas.host_isas())
+WIDE = ("amx",) * PERMITTED
+KINDS = (*WIDE, MODELLED)
+
 
 @functools.cache
 def modelled(isa: Isa, pairs: str) -> Isa:
     """Return ``isa`` with the multiply-add ``pairs``, which models the instruction for bf16 pairs on any machine."""
     return replace(isa, name=f"{isa.name}, pairs {pairs}", pairs=pairs)
+
+
+@functools.cache
+def tiled(kind: str) -> Isa:
+    """An instruction set with tiles: AMX itself, or vectors of any machine that stand for its instructions."""
+    if kind == "amx":
+        return ISAS["amx"]
+    ours = ISAS[HOST[-1]]
+    return replace(
+        ISAS["amx"], name="tiles modelled", triple=ours.triple, features=ours.features, pairs="fused", tiles=MODELLED
+    )
 
 
 def empty(problem: Problem, fill: float = np.nan) -> Array:

@@ -8,7 +8,7 @@ from math import ceil
 
 from convgrad.plan import constants
 from convgrad.plan.constants import LOAD_CYCLES, MIN_STEP_CYCLES, STEP_CYCLES
-from convgrad.spec.order import SPLIT_BLOCK
+from convgrad.spec.order import SPLIT_TERMS
 
 SIDE = 16  # the most rows of a tile of AMX, and its columns
 
@@ -50,7 +50,7 @@ def amx_step_cycles(rows: int, vectors: int, lines: int) -> float:
     """Return the cycles of a step of K in a line of a micro-tile of AMX, which takes one or two ``lines``."""
     of_a = lines if rows <= SIDE else 2
     block = constants.AMX_BLOCK_CYCLES * (of_a + vectors) + constants.AMX_ROW_CYCLES * lines * rows * vectors
-    return block / lines / SPLIT_BLOCK
+    return block / lines / SPLIT_TERMS
 
 
 @lru_cache(maxsize=4096)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.array_types import F64Array
-from convgrad.spec.order import FAN_IN, SumOrder
+from convgrad.spec.order import FAN_IN, SPLIT_TERMS, SumOrder
 
 AT_ONCE = 1 << 15  # sums of chains that one array operation computes, at most
 
@@ -61,7 +61,8 @@ def sum_in_order(x: NDArray[np.float32], y: NDArray[np.float32], order: SumOrder
     >>> sum_in_order(ones, ones, SumOrder(1, 2, 300))
     array([600.], dtype=float32)
     """
-    sums = np.zeros((order.chains, order.units * order.blocks, *x.shape[:-1]), np.float32)
+    shape = (order.units * order.blocks, *x.shape[:-1])
+    sums, totals = np.zeros((order.chains, *shape), np.float32), np.zeros(shape, np.float32)
     if order.terms == 0:
         return np.zeros(x.shape[:-1], np.float32)
     begins = (np.arange(order.units)[:, None] * order.unit_terms + order.begins()).ravel()
@@ -72,10 +73,13 @@ def sum_in_order(x: NDArray[np.float32], y: NDArray[np.float32], order: SumOrder
         for first in range(0, len(begins), count):  # for speed, an array operation adds a term to each of many chains
             blocks = np.arange(first, min(first + count, len(begins)))
             for term in range(lengths[blocks].max()):
+                if order.chains == 2 and term % SPLIT_TERMS == 0:
+                    totals[blocks] += sums[0, blocks] + sums[1, blocks]
+                    sums[:, blocks] = 0
                 going, chain = blocks[lengths[blocks] > term], sums[term % order.chains]
                 k = taken[begins[going] + term]
                 chain[going] = fma_f32(np.moveaxis(x[..., k], -1, 0), np.moveaxis(y[..., k], -1, 0), chain[going])
-        totals = sums[0] if order.chains == 1 else sums[0] + sums[1]
+        totals = sums[0] if order.chains == 1 else totals + (sums[0] + sums[1])
         units: list[NDArray[np.float32]] = [
             tree(list(unit)) for unit in totals.reshape(order.units, order.blocks, *x.shape[:-1])
         ]

@@ -16,10 +16,15 @@ Weight and bias gradients sum over the images of the batch and the positions of 
 over taps and the channels of one group. They sum tap by tap if the result has at most 4 channels, groups are 1 and at
 least 16 channels are summed. Then kernels may compute the results of each tap and combine them (kn2row).
 
-If operands are bf16 and at least 32 channels are summed, a block has at most 32 terms of one line, in two chains. One
-chain adds the terms with even numbers, the other those with odd numbers, and the block's sum is even + odd. The
-instruction TDPBF16PS of AMX uses this order. If fewer channels of bf16 operands are summed, they are taken in pairs
-within a tap: the second of each pair first, and an odd last channel alone. VDPBF16PS uses this order.
+Many sums of bf16 products have the order of AMX's instruction TDPBF16PS. A block's terms form **portions** of 32
+consecutive terms, with two chains each. One chain adds the terms with even numbers in the block, the other those with
+odd numbers. A portion's sum is even + odd, and a block adds the sums of its portions from left to right. This holds for
+
+- forwards and data gradients that sum at least 32 channels, where a block is one portion of one line;
+- weight gradients with at least 16 src channels and 16 dst channels per group.
+
+Other forwards and data gradients of bf16 take channels in pairs within a tap: the second of each pair first, and an odd
+last channel alone. VDPBF16PS uses this order.
 
 In Winograd, a block is a chain over at most 64 products of a point. A weight gradient adds the products of tiles
 (``spec/winograd/tile_order.py``), and the other passes add the products of channels.
@@ -46,7 +51,8 @@ from convgrad.spec.winograd.tile_order import BLOCK as TILES_BLOCK
 BLOCK = 256
 FAN_IN = 16
 APART_RESULTS, APART_TERMS = 4, 16  # sums tap by tap have at most 4 result channels and at least 16 summed channels
-SPLIT_BLOCK = 32  # the most terms of a block of two chains, and the fewest summed channels of bf16 operands for it
+SPLIT_TERMS = 32  # the most terms of a portion, and the fewest summed channels of bf16 operands for it
+SPLIT_CHANNELS = 16  # the fewest channels per group, of src and of dst, for bf16 weight gradients in two chains
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ class SumOrder:
     lines: int
     length: int
     pairs: bool = False
-    chains: int = 1  # of a block: with 2, one chain has its even terms, and the other its odd terms
+    chains: int = 1  # of a portion: with 2, one chain has its even terms, and the other its odd terms
     block: int = field(default=BLOCK, repr=False)
 
     @property
@@ -80,8 +86,8 @@ class SumOrder:
 
     @property
     def lines_a_block(self) -> int:
-        """The number of whole lines that fit in a block; 1 if a line is longer, or a block has two chains."""
-        return max(1, self.block // max(1, self.length)) if self.chains == 1 else 1
+        """The number of whole lines that fit in a block, or 1 if a line is longer."""
+        return max(1, self.block // max(1, self.length))
 
     @property
     def blocks_a_line(self) -> int:
@@ -99,8 +105,9 @@ class SumOrder:
         if self.terms == 0:
             return 0
         longest = min(self.block, min(self.lines, self.lines_a_block) * self.length)
-        combined = min(self.chains, longest) - 1  # additions of chains
-        return -(-longest // self.chains) + combined + tree_height(self.blocks) + tree_height(self.units)
+        if self.chains == 2:  # of a chain, of both chains, and of portions
+            longest = -(-min(longest, SPLIT_TERMS) // 2) + (longest > 1) + -(-longest // SPLIT_TERMS) - 1
+        return longest + tree_height(self.blocks) + tree_height(self.units)
 
     def begins(self) -> NDArray[np.int64]:
         """Return the number of each block's first term, counted within its unit."""
@@ -131,16 +138,18 @@ def tree_height(leaves: int) -> int:
     return height
 
 
-def over_positions(batch: int, extents: Sequence[int]) -> SumOrder:
+def over_positions(batch: int, extents: Sequence[int], chains: int = 1) -> SumOrder:
     """Return the order of a sum over images and positions, for a weight or bias gradient.
 
     >>> over_positions(100, (7, 7)).lines_a_block, over_positions(8, (56, 56)).blocks
     (5, 14)
+    >>> over_positions(8, (56, 56), chains=2).height, over_positions(8, (56, 56)).height
+    (43, 244)
     """
     positions = prod(extents)
     if positions <= BLOCK:
-        return SumOrder(1, batch, positions)
-    return SumOrder(batch, positions // extents[-1], extents[-1])
+        return SumOrder(1, batch, positions, chains=chains)
+    return SumOrder(batch, positions // extents[-1], extents[-1], chains=chains)
 
 
 def images_a_block(extents: Sequence[int]) -> int:
@@ -156,7 +165,7 @@ def images_a_block(extents: Sequence[int]) -> int:
 def over_taps(taps: int, channels: int, apart: bool = False, bf16: bool = False) -> SumOrder:
     """Return the order of a sum over taps and channels, for a forward or data gradient.
 
-    With ``apart``, the order is tap by tap. With ``bf16``, channels are taken in pairs, or in blocks of two chains.
+    With ``apart``, the order is tap by tap. With ``bf16``, channels are taken in pairs, or in portions of two chains.
 
     >>> over_taps(9, 64).blocks, over_taps(49, 64, apart=True).units
     (3, 49)
@@ -164,8 +173,8 @@ def over_taps(taps: int, channels: int, apart: bool = False, bf16: bool = False)
     (33, 72)
     """
     units, lines = (taps, 1) if apart else (1, taps)
-    if bf16 and channels >= SPLIT_BLOCK:
-        return SumOrder(units, lines, channels, chains=2, block=SPLIT_BLOCK)
+    if bf16 and channels >= SPLIT_TERMS:
+        return SumOrder(units, lines, channels, chains=2, block=SPLIT_TERMS)
     return SumOrder(units, lines, channels, pairs=bf16)
 
 
@@ -185,7 +194,7 @@ def order_of(problem: Problem) -> SumOrder:
         if problem.algorithm:
             turns = algorithm_of(geometry, problem.algorithm).turns(in_slices(geometry))
             return SumOrder(turns.units, turns.lines, turns.length, block=TILES_BLOCK)
-        return over_positions(geometry.batch, [a.dst for a in geometry.axes])
+        return over_positions(geometry.batch, [a.dst for a in geometry.axes], chains_of(problem))
     summed, results = geometry.src_channels, geometry.dst_channels
     if problem.solves_for == "src":
         summed, results = results, summed
@@ -193,6 +202,19 @@ def order_of(problem: Problem) -> SumOrder:
         return SumOrder(1, 1, aligned(geometry)[0].kernel * (summed // geometry.groups), block=TILES_BLOCK)
     apart = geometry.groups == 1 and results <= APART_RESULTS and summed >= APART_TERMS
     return over_taps(geometry.taps, summed // geometry.groups, apart, problem.operand_format is BF16)
+
+
+def chains_of(problem: Problem) -> int:
+    """Return the number of chains of a portion in a weight gradient that is not Winograd's.
+
+    >>> from convgrad.notation import problem
+    >>> [chains_of(problem(f"BWD_W bf16 NXC mb1ic{c}iw9oc64ow9kw1")) for c in (15, 16)]
+    [1, 2]
+    """
+    conv = problem.geometry
+    assert isinstance(conv, Conv)
+    fewest = min(conv.src_channels, conv.dst_channels) // conv.groups
+    return 2 if problem.operand_format is BF16 and fewest >= SPLIT_CHANNELS else 1
 
 
 def last_additions(problem: Problem) -> int:

@@ -83,6 +83,13 @@ class Operands:
             positions.append(f.load("i32", place, 16))
         return DeviceTerm(a, b, positions)
 
+    def ends_of(self, step: Value, levels: int) -> list[Value]:
+        """Return, for each level, whether the sums below it end with a step and are added to those of the level."""
+        if not levels:
+            return []
+        ended = self.f.load("i32", self.f.at(self.ends, self.f.int64(step) * 4))
+        return [self.f.compare("sgt" if level else "ne", ended, level) for level in range(levels)]
+
     def elements_of_a(
         self, row: RowOfA, term: DeviceTerm, width: int = 1, terms: int = 1
     ) -> tuple[list[Value], Value | None]:

@@ -17,8 +17,9 @@ def sum_of(of: Operands, row: RowOfA, column: Value) -> Value:
     If chains are split, the sums of even and of odd terms change places after each term.
     """
     f, chains = of.f, ("chain", "odd") if of.spec.split else ("chain",)
+    levels = ("portions", "node") if of.spec.levels > 1 else ("node",)
     zero = f.zeros("float")
-    with f.loop(f.int64(of.end - of.begin), **dict.fromkeys(chains, zero), node=zero) as step:
+    with f.loop(f.int64(of.end - of.begin), **dict.fromkeys((*chains, *levels), zero)) as step:
         number = of.begin + f.int32(step.index)
         with f.loop(DEPTH, **{name: step.carried[name] for name in chains}) as products:
             term = of.term(number, f.int32(products.index))
@@ -28,10 +29,13 @@ def sum_of(of: Operands, row: RowOfA, column: Value) -> Value:
             added = added if exists is None else f.select(exists, added, products.chain)
             others = [products.carried[name] for name in chains[1:]]
             products.next(**dict(zip(chains, [*others, added], strict=True)))
-        ends = f.compare("ne", f.load("i32", f.at(of.ends, f.int64(number) * 4)), 0)
-        node = f.add(step.node, f.add(products.chain, products.odd) if of.spec.split else products.chain)
-        step.next(**{name: f.select(ends, zero, products.carried[name]) for name in chains})
-        step.next(node=f.select(ends, node, step.node))
+        ended, following = of.ends_of(number, len(levels)), {name: products.carried[name] for name in chains}
+        below = f.add(products.chain, products.odd) if of.spec.split else products.chain
+        for name, ends in zip(levels, ended, strict=True):
+            before, below = step.carried[name], f.add(step.carried[name], below)
+            following = {lower: f.select(ends, zero, value) for lower, value in following.items()}
+            following[name] = f.select(ends, below, before)
+        step.next(**following)
     return step.node
 
 

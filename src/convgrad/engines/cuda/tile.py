@@ -4,10 +4,14 @@ In each phase, a thread loads its elements of the next step, multiplies the pres
 then writes the loaded elements to the other half of shared memory. A thread has 8 x 8 sums: two times 4 neighbouring
 rows, and two times 4 neighbouring columns.
 
-If chains are split, a thread has 8 x 8 sums of even terms and as many of odd terms. All are in registers, and the two
-sums of an output are added when a chain ends. So the terms stay in their order, in which those of an operand are often
-neighbours in memory. The even terms could also come first, and their sums wait in shared memory for those of the odd
-terms. But a tile of 128 x 128 would then need 128 KiB for these sums and those of nodes, more than many GPUs have.
+Level 0 of the sums is in registers: those of chains or, if chains are split, those of portions. The higher levels are
+in shared memory: the sums of the portions of a chain, and those of the chains of a node. A sum is added to the next
+level when it ends. Both levels of a tile of 128 x 128 need 128 KiB, more than a block may have on many GPUs, so then
+only smaller tiles compute nodes.
+
+If chains are split, a thread has 8 x 8 sums of even terms and as many of odd terms. Both are in registers, and the two
+sums of an output are added when a portion ends. So the terms stay in their order, in which those of an operand are
+often neighbours in memory. If the even terms came first, their sums would need another level in shared memory.
 
 An element of A that does not exist is loaded as 0. The sum is the same as without the term, unless the element of B is
 infinite or NaN. If a block has loaded such an element, its threads compute their results again, one by one.
@@ -50,7 +54,7 @@ class Tile:
         at = 4 * 2 * spec.stage_floats
         shared = [at, at + 4 * ROW_WORDS * spec.rows, at + 4 * (ROW_WORDS + 1) * spec.rows]
         self.row_words, self.row_c, self.flag = (self.f.at(self.grid.shared, offset) for offset in shared)
-        self.nodes = self.f.at(self.flag, 16)
+        self.totals = self.f.at(self.flag, 16)
         self.chains = 2 if spec.split else 1
         self.grid.declare(sums=self.chains * PER_THREAD**2, finite=1)
 
@@ -71,9 +75,9 @@ class Tile:
                     loaded = self._load(number + 1, thread)
                     self._multiply(half, thread)
                     self._put(loaded, f.int32(1) - half, thread)
-                    if spec.nodes:
-                        with f.when(f.compare("ne", f.load("i32", f.at(of.ends, f.int64(number) * 4)), 0)):
-                            self._end_chain(thread)
+                    for level, ends in enumerate(of.ends_of(number, spec.levels), 1):
+                        with f.when(ends):
+                            self._add_to(level, thread)
             if spec.checked:
                 self._mark()
             with grid.phase() as thread:
@@ -91,9 +95,8 @@ class Tile:
             f.store(row.c, f.at(self.row_c, place * 4))
         f.store(f.int32(0), self.flag)
         for i in range(PER_THREAD**2):
-            self._clear(i, thread)
-            if self.spec.nodes:
-                f.store(zero, self._node(i, thread))
+            for level in range(self.spec.levels + 1):
+                self._clear(level, i, thread)
         self.grid.write("finite", 0, thread, zero)
 
     def _clamped(self, number: Value, count: Value, width: int) -> Value:
@@ -101,14 +104,19 @@ class Tile:
         f = self.f
         return f.select(f.compare("slt", number, count), number, count - width)
 
-    def _clear(self, index: int, thread: Value) -> None:
-        """Set a thread's sum to 0, that of even and that of odd terms if chains are split."""
+    def _clear(self, level: int, index: int, thread: Value) -> None:
+        """Set a thread's sum to 0, that of even and that of odd terms if it is in registers and chains are split."""
+        zero = self.f.zeros("float")
+        if level:
+            self.f.store(zero, self._total(level, index, thread))
+            return
         for chain in range(self.chains):
-            self.grid.write("sums", chain * PER_THREAD**2 + index, thread, self.f.zeros("float"))
+            self.grid.write("sums", chain * PER_THREAD**2 + index, thread, zero)
 
-    def _node(self, index: int, thread: Value) -> Value:
-        """Return the address of a thread's sum of a node."""
-        return self.f.at(self.f.at(self.nodes, self.f.int64(thread) * 4), 4 * self.spec.threads * index)
+    def _total(self, level: int, index: int, thread: Value) -> Value:
+        """Return the address of a thread's sum of a level, which begins at 1."""
+        place = 4 * self.spec.threads * ((level - 1) * PER_THREAD**2 + index)
+        return self.f.at(self.f.at(self.totals, self.f.int64(thread) * 4), place)
 
     # -- operands --
 
@@ -204,16 +212,18 @@ class Tile:
     def _four(self, pointer: Value, offset: int) -> list[Value]:
         return self.f.lanes(self.f.load(FOUR, pointer, offset))
 
-    def _end_chain(self, thread: Value) -> None:
-        """Add the sums of a chain to those of its node, and begin the next chain."""
+    def _add_to(self, level: int, thread: Value) -> None:
+        """Add the sums below a level to those of the level, and set them to 0."""
         f = self.f
         for i in range(PER_THREAD**2):
-            place = self._node(i, thread)
-            f.store(f.add(f.load("float", place), self._chain(i, thread)), place)
-            self._clear(i, thread)
+            place = self._total(level, i, thread)
+            f.store(f.add(f.load("float", place), self._sum(level - 1, i, thread)), place)
+            self._clear(level - 1, i, thread)
 
-    def _chain(self, index: int, thread: Value) -> Value:
-        """Return the sum of a chain."""
+    def _sum(self, level: int, index: int, thread: Value) -> Value:
+        """Return a thread's sum of a level; level 0 has the sums in registers."""
+        if level:
+            return self.f.load("float", self._total(level, index, thread))
         even = self.grid.read("sums", index, thread)
         if self.chains == 1:
             return even
@@ -256,8 +266,8 @@ class Tile:
 
     def _store(self, thread: Value) -> None:
         """Store the thread's sums, in vectors along rows or columns."""
-        f, n, width = self.f, self.of.numbers, self.spec.store.width
-        by_rows = self.spec.store.along == ROWS
+        f, spec, n, width = self.f, self.spec, self.of.numbers, self.spec.store.width
+        by_rows = spec.store.along == ROWS
         row, column = self._corner(thread)
         down, across = _distances(WARP_ROWS), _distances(WARP_COLUMNS)
         columns = [column + offset for offset in across]
@@ -270,14 +280,8 @@ class Tile:
                     there, first = self.first_column + columns[j], i * PER_THREAD + j
                     with f.when(f.compare("slt", there, n["columns"])):
                         step = PER_THREAD if by_rows else 1
-                        sums = [self._sum(first + column * step, thread) for column in range(width)]
+                        sums = [self._sum(spec.levels, first + column * step, thread) for column in range(width)]
                         store(self.of, sums[0] if width == 1 else f.vector(sums), place, number, there)
-
-    def _sum(self, index: int, thread: Value) -> Value:
-        """Return a complete sum of the thread."""
-        if self.spec.nodes:
-            return self.f.load("float", self._node(index, thread))
-        return self._chain(index, thread)
 
 
 def _distances(warp: int) -> list[int]:

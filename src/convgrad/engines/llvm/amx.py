@@ -16,7 +16,7 @@ from convgrad.engines.llvm.tiles import TILES
 from convgrad.plan.machine import LINE_BYTES, Isa
 from convgrad.plan.tiling import SIDE
 from convgrad.spec.chains import sum_in_order
-from convgrad.spec.order import SPLIT_BLOCK, SumOrder
+from convgrad.spec.order import SPLIT_TERMS, SumOrder
 
 TILES_APART = 8  # from a tile that is tried to the next: the sums to compare with take 0.4 ms per tile
 ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA = 158, 0x1023, 18  # Linux's numbers for x86-64
@@ -44,9 +44,9 @@ def other_sums(isa: Isa, a: NDArray[np.uint32], b: NDArray[np.uint32]) -> str:
     (products,) = jit.functions(isa, _module, isa, products=(None, *(ctypes.c_void_p,) * 3, ctypes.c_int64))
     products(*map(address_of, (a, b, c)), len(a))
     x = _f32(a.view(np.uint16))[:, :, None]
-    y = _f32(b.view(np.uint16).reshape(-1, SIDE, SIDE, 2).swapaxes(1, 2).reshape(-1, 1, SIDE, SPLIT_BLOCK))
-    order = SumOrder(1, 1, SPLIT_BLOCK, chains=2, block=SPLIT_BLOCK)
-    whole = (len(a), SIDE, SIDE, SPLIT_BLOCK)
+    y = _f32(b.view(np.uint16).reshape(-1, SIDE, SIDE, 2).swapaxes(1, 2).reshape(-1, 1, SIDE, SPLIT_TERMS))
+    order = SumOrder(1, 1, SPLIT_TERMS, chains=2, block=SPLIT_TERMS)
+    whole = (len(a), SIDE, SIDE, SPLIT_TERMS)
     wanted = sum_in_order(np.broadcast_to(x, whole), np.broadcast_to(y, whole), order)
     same = (c.view(np.uint32) == wanted.view(np.uint32)) | (np.isnan(c) & np.isnan(wanted))
     return "" if same.all() else f"{int((~same).sum())} of {same.size} sums by tiles differ from the specified ones"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 
 from convgrad.engines.llvm.emit import Function, Loop, Value
 from convgrad.engines.llvm.intrinsics import MultiplyAdd
 
+CHAIN_TAGS = ("", "odd")  # in the names of sums: of even terms, or of all terms, and of odd terms
 BASE_ROWS = 8  # rows that share a pointer: x86 addresses can multiply a register (1, 3, 5 or 7 strides) by 1, 2 or 4
 Values = dict[str, Value]
 
@@ -41,6 +42,12 @@ def outer_product(
             name = f"sum{tap}{r}_{v}"
             total = add(f, sums[name], row, vector)
             sums[name] = total if exists is None else f.select(exists, total, sums[name])
+
+
+def even_and_odd(f: Function, sums: Sequence[Value]) -> list[Value]:
+    """Return the sums of portions from those of even terms, which come first, and those of odd terms."""
+    half = len(sums) // 2
+    return [f.add(*both) for both in zip(sums[:half], sums[half:], strict=True)]
 
 
 class StridedRows:
@@ -87,6 +94,21 @@ def multiples(f: Function, step: Value, count: int) -> list[Value | int]:
 def opaque_pointer(f: Function, pointer: Value) -> Value:
     """Return the same pointer in a way that makes LLVM keep one pointer for several rows."""
     return f.op("ptr", f'call ptr asm "", "=r,0"({pointer})')
+
+
+def by_height(f: Function, rows: int, height: int, some: Callable[[Value, int], None]) -> None:
+    """Emit ``some`` for ``height`` rows at a time, and for those left, with the first row and the number of rows."""
+    many, left = divmod(rows, height)
+    if many:
+        with f.loop(many) as iteration:
+            some(iteration.index * height, height)
+    if left:
+        some(f.value(many * height), left)
+
+
+def heights_of(rows: int, height: int) -> set[int]:
+    """Return the numbers of rows with which ``by_height`` emits its code."""
+    return {min(rows, height), rows % height} - {0}
 
 
 def by_width(f: Function, lanes: int, among: Sequence[int], left: Value, name: str, arguments: Values) -> None:

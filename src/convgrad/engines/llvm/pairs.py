@@ -16,10 +16,10 @@ EVERYTHING = 0xFFFF  # the initial minimum, which is also the minimum of zeros
 
 
 def pair(module: Module, isa: Isa) -> None:
-    """Emit ``pair``, which combines bf16 values that were packed as f32 into bf16 pairs of k and k + 1, in place.
+    """Emit ``pair``, which combines bf16 values that were packed as f32 into bf16 pairs, in place.
 
-    A panel has ``size`` bytes, and k + 1 is ``stride`` bytes after k. The value of k becomes the high half. The low
-    half of the last k is 0. ``minima`` are lowered to the minima of all values.
+    A panel has ``size`` bytes. The value of each k becomes a high half, and the value ``stride`` bytes after it the low
+    half. The low half of the last k is 0. ``minima`` are lowered to the minima of all values.
     """
     f = module.function("pair", panel="ptr", size="i64", stride="i64", minima="ptr")
     kind, step = f"<{isa.lanes} x i32>", isa.lanes * PAIR_BYTES

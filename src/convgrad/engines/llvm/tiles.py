@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Protocol
 
 from convgrad.engines.llvm.emit import Function, Value
@@ -128,9 +129,58 @@ class _Modelled:
 TILES: dict[str, Callable[[Function], Tiles]] = {"amx": _Instructions, MODELLED: _Modelled}
 
 
-def of_heights(heights: Iterable[int], of_a: int, of_b: int) -> dict[int, int]:
-    """Return the rows of each tile: A begins at the number ``of_a``, B at ``of_b``; each tile of A has two of C."""
-    rows = {of_b: SIDE, of_b + 1: SIDE}
-    for n, height in enumerate(heights):
-        rows |= {2 * n: height, 2 * n + 1: height, of_a + n: height}
-    return rows
+class TileProduct:
+    """The product of one or two tiles of A, with the rows in ``heights``, and one or two tiles of B, and its sums C.
+
+    The tiles of C have the numbers 0 to 3, those of A 4 and 5, and those of B 6 and 7.
+    """
+
+    def __init__(self, f: Function, kind: str, heights: Sequence[int], of_b: int) -> None:
+        self.f, self.tiles, self.heights = f, TILES[kind](f), heights
+        self.of_a, self.of_b = range(4, 4 + len(heights)), range(6, 6 + of_b)
+
+    def configure(self, configured: Value) -> None:
+        """Configure the tiles of this thread for these heights, unless the number at ``configured`` says they are."""
+        f, number = self.f, int.from_bytes(bytes(self.heights), "little")
+        rows = dict.fromkeys((6, 7), SIDE)
+        for n, height in enumerate(self.heights):
+            rows |= dict.fromkeys((2 * n, 2 * n + 1, 4 + n), height)
+        with f.when(f.compare("ne", f.load("i64", configured), number)):
+            self.tiles.configure(rows)
+            f.store(f.value(number), configured)
+
+    def _of_c(self) -> Iterator[tuple[int, int, int]]:
+        """Yield the number of each tile of C, with the numbers of its tiles of A and of B."""
+        for a, b in product(self.of_a, self.of_b):
+            yield 2 * (a - self.of_a.start) + b - self.of_b.start, a, b
+
+    def zero(self) -> None:
+        """Set C to 0."""
+        for c, _, _ in self._of_c():
+            self.tiles.zero(c)
+
+    def load(self, sums: Value, pitch: int) -> None:
+        """Load C from memory, where rows are ``pitch`` bytes apart."""
+        self._move(self.tiles.load, sums, pitch)
+
+    def store(self, sums: Value, pitch: int) -> None:
+        """Store C in memory, where rows are ``pitch`` bytes apart."""
+        self._move(self.tiles.store, sums, pitch)
+
+    def _move(self, move: Callable[[int, Value, Value], None], sums: Value, pitch: int) -> None:
+        for c, a, b in self._of_c():
+            row = sum(self.heights[: a - self.of_a.start])
+            move(c, self.f.at(sums, row * pitch + (b - self.of_b.start) * LINE_BYTES), self.f.value(pitch))
+
+    def multiply(self, a: Iterable[Value], a_step: Value, b: Value, b_step: int) -> None:
+        """Add the product of A and B in memory, whose rows are ``a_step`` and ``b_step`` bytes apart.
+
+        ``a`` are the addresses of the tiles of A, and ``b`` that of the first tile of B.
+        """
+        f = self.f
+        for n, tile in enumerate(self.of_b):
+            self.tiles.load(tile, f.at(b, n * LINE_BYTES), f.value(b_step))
+        for tile, place in zip(self.of_a, a, strict=True):
+            self.tiles.load(tile, place, a_step)
+        for numbers in self._of_c():
+            self.tiles.multiply(*numbers)

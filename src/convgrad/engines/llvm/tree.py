@@ -62,9 +62,13 @@ def combine_complete(
 
     The nodes of two levels are ``step`` bytes apart, and each has ``size`` bytes of sums.
     """
-    differ = f.op("i64", f"xor {numbers[0]}, {numbers[1].name}")
-    with f.when(f.compare("ne", differ >> DIGIT_BITS, 0)):
+    with f.when(completes(f, *numbers)):
         f.call("combine_up", sums, step, size, levels, *numbers)
+
+
+def completes(f: Function, number: Value, following: Value) -> Value:
+    """Return whether a node is complete after the first of two consecutive chains."""
+    return f.compare("ne", f.op("i64", f"xor {number}, {following.name}") >> DIGIT_BITS, 0)
 
 
 def complete_nodes(

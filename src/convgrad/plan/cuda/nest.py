@@ -72,7 +72,7 @@ class Product:
     bias_step: int = 0  # from a column's bias to the next
     repeats: int = 1
     repeat_steps: tuple[int, int] = (0, 0)  # in A and B
-    split: bool = False  # whether the even and the odd terms of a chain have sums of their own
+    split: bool = False  # whether a chain has portions, whose even and odd terms have sums of their own
 
     @property
     def loops(self) -> tuple[RowLoop, ...]:
@@ -231,4 +231,5 @@ def _weights(conv: Conv, order: SumOrder, strides_of: Mapping[str, Strides], out
         chains=order.blocks,
         repeats=order.units,
         repeat_steps=(src[0], dst[0]),
+        split=order.chains == 2,
     )

@@ -41,6 +41,7 @@ TILES = ((128, 128), (128, 64), (64, 128), (64, 64))
 MIN_COLUMNS, MIN_ROWS = 16, 16  # of a tile; products with fewer are computed output by output
 MAX_ELEMENTS = 1 << 31  # of an array: offsets have 32 bits
 MAX_GRID = 65535  # blocks along the second and third axis of a grid
+MAX_SHARED = 99 << 10  # bytes of shared memory of a block, on all GPUs of compute capability 8.0 or later
 PACK_ROWS = 256  # the fewest rows for which weights are packed
 SCRATCH_ALIGN = 256
 # The unit of predicted times is a multiply-add of a multiprocessor. The numbers were fitted by hand to an H100.
@@ -191,6 +192,7 @@ class _Planner:
                 "ones": ONES in operands.values(),
                 "nodes": nodes,
                 "split": product.split,
+                "portions": leaves.portions,
             }
             if _tiled(product):
                 a, b = along_of(product, ROWS), along_of(product, COLUMNS)
@@ -199,7 +201,8 @@ class _Planner:
                     common |= {"width_a": width_of_a(product, leaves, a), "width_b": width_of_b(product, leaves, b)}
                 if a == ROWS and common.get("width_a", 1) == 1 and term_step(product, leaves):
                     common["terms_a"] = WIDTH
-                specs: list[TileSpec | SingleSpec] = [TileSpec(rows=r, columns=c, **common) for r, c in TILES]
+                tiles = (TileSpec(rows=r, columns=c, **common) for r, c in TILES)
+                specs: list[TileSpec | SingleSpec] = [spec for spec in tiles if spec.shared_bytes <= MAX_SHARED]
             else:
                 specs = [SingleSpec(store=replace(store, width=1), **common)]
             times = [_time(product, leaves, spec, self.processors) for spec in specs]

@@ -10,6 +10,7 @@ ROWS, COLUMNS, TERMS = "rows", "columns", "terms"  # the index along which neigh
 SINGLE_THREADS = 256
 THREADS = 512  # minimum per multiprocessor for tiles, which limits a thread to 128 registers
 SPLIT_THREADS = 384  # the same if chains are split: a thread has twice as many sums, and at least 168 registers
+SHARED_BYTES = 227 << 10  # shared memory of an H100's multiprocessor
 PER_THREAD = 8  # rows and columns of a thread in a tile
 WARP, WARP_ROWS, WARP_COLUMNS = 32, 32, 64  # threads of a warp, and its part of a tile
 PAD = 4  # floats between the rows of a tile in shared memory, which keeps threads in different banks
@@ -41,7 +42,13 @@ class ProductSpec:
     ones: bool  # whether all elements of A are 1, so that A has no memory
     nodes: bool  # whether leaves may have several chains
     store: StoreSpec
-    split: bool = False  # whether the even and the odd terms of a chain have sums of their own
+    split: bool = False  # whether a chain has portions, whose even and odd terms have sums of their own
+    portions: bool = False  # whether chains may have several portions
+
+    @property
+    def levels(self) -> int:
+        """The levels of sums above the innermost ones: of the portions of a chain, and of the chains of a node."""
+        return self.portions + self.nodes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +72,8 @@ class TileSpec(ProductSpec):
     @property
     def resident(self) -> int:
         """The blocks that a multiprocessor must be able to run at once."""
-        return (SPLIT_THREADS if self.split else THREADS) // self.threads
+        threads = SPLIT_THREADS if self.split else THREADS
+        return min(threads // self.threads, SHARED_BYTES // self.shared_bytes)
 
     @property
     def stage_floats(self) -> int:
@@ -74,8 +82,8 @@ class TileSpec(ProductSpec):
 
     @property
     def shared_bytes(self) -> int:
-        """The shared memory of a block: two steps, offsets and positions of rows, a flag, and sums of nodes."""
-        sums = PER_THREAD**2 * self.threads if self.nodes else 0
+        """The shared memory of a block: two steps, offsets and positions of rows, a flag, and sums of levels."""
+        sums = PER_THREAD**2 * self.threads * self.levels
         return 4 * (2 * self.stage_floats + 5 * self.rows + 4 + sums)
 
 

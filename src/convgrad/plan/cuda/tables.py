@@ -12,9 +12,10 @@ from convgrad.array_types import Array
 from convgrad.plan.cuda.nest import AXES, Product
 from convgrad.plan.records import Record
 from convgrad.plan.tables import distinct, placed
-from convgrad.spec.order import FAN_IN
+from convgrad.spec.order import FAN_IN, SPLIT_TERMS
 
-DEPTH = 8  # terms of a step: an even number, so that the first term of each step is even in its chain
+DEPTH = 8  # terms of a step: an even number that divides SPLIT_TERMS, so that steps begin with even terms
+PORTION = SPLIT_TERMS // DEPTH  # steps
 ABSENT = -(1 << 30)  # a position that does not exist, also if a smaller position of a row is added to it
 Int32 = NDArray[np.int32]
 
@@ -40,11 +41,12 @@ class Leaves:
     """The leaves of a product's reduction tree. A leaf is a chain, or a node of 16 chains."""
 
     rows: Int32  # a row of LEAF_WORDS per leaf
-    ends: Int32  # for each step, whether a chain ends with it
+    ends: Int32  # for each step, 0, or 1 if a portion or chain ends with it, or 2 if both end and ``portions``
     terms: Int32  # a row of TERM_WORDS per term, with terms that do not exist at the ends of chains
     units: int
     per_unit: int  # leaves per unit
     padded: bool  # whether a chain ends with absent terms, or there are no terms
+    portions: bool  # whether some chain has several portions
 
     @property
     def real_terms(self) -> Int32:
@@ -73,8 +75,10 @@ def chains_of(product: Product) -> Leaves:
         table[:, 0], table[:, 1] = terms.a[:1], terms.b[:1]
     table[place, 0], table[place, 1] = terms.a, terms.b
     table[place, 2 : 2 + AXES] = terms.positions.T
-    ends = np.zeros(total, np.int32)
-    ends[first + steps - 1] = 1
+    ends, portions = np.zeros(total, np.int32), product.split and int(counts.max(initial=0)) > SPLIT_TERMS
+    if portions:
+        ends[:-1] = (np.arange(total - 1) - np.repeat(first, steps)) % PORTION == PORTION - 1
+    ends[first + steps - 1] = 1 + portions
     chains = np.arange(product.units * product.chains)
     bounds = np.append(first, total - 1)
     rows = np.zeros((product.repeats, len(chains), LEAF_WORDS), np.int32)
@@ -84,7 +88,7 @@ def chains_of(product: Product) -> Leaves:
     rows[:, :, 2], rows[:, :, 3] = (repeats * step for step in product.repeat_steps)
     padded = not len(terms) or bool((counts % DEPTH).any())
     units = product.units * product.repeats
-    return Leaves(rows.reshape(-1, LEAF_WORDS), ends, table, units, product.chains, padded)
+    return Leaves(rows.reshape(-1, LEAF_WORDS), ends, table, units, product.chains, padded, portions)
 
 
 def nodes_of(chains: Leaves) -> Leaves:

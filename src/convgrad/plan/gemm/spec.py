@@ -10,7 +10,7 @@ from convgrad.plan.gemm import constants
 from convgrad.plan.machine import LINE_BYTES, Isa
 from convgrad.plan.recipe import CHANNELS, CHANNELS_OUT, F32_BYTES, PACKED, SPATIAL, STRIDED, TAPS, Chosen, Operand
 from convgrad.plan.tiling import amx_step_cycles, cheapest, heights, tiles
-from convgrad.spec.order import BLOCK, SPLIT_BLOCK
+from convgrad.spec.order import BLOCK, SPLIT_TERMS
 
 DENSE, TRANSPOSED = "dense", "transposed"  # names of loop nests: N is output channels, or output positions
 # The data that a micro-tile prefetches: of the next micro-tile, of that of the next output block, or of the same
@@ -91,7 +91,7 @@ class GemmSpec:
     @property
     def block(self) -> int:
         """The most terms of a block."""
-        return BLOCK if self.chains == 1 else SPLIT_BLOCK
+        return BLOCK if self.chains == 1 else SPLIT_TERMS
 
     @property
     def apart(self) -> int:
@@ -102,7 +102,7 @@ class GemmSpec:
     def packed_together(self) -> int:
         """The number of k of a tap that are packed together: of a pair, of a pair of each chain, or of a block."""
         if self.tiles:
-            return SPLIT_BLOCK
+            return SPLIT_TERMS
         return 1 if self.k_per_add == 1 else self.k_per_add * self.apart
 
     @property

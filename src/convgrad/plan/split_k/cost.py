@@ -28,7 +28,7 @@ PACK_PAIRS_NS = {CHANNELS: constants.PACK_PAIRS_CHANNELS_NS, SPATIAL: constants.
 
 def costs(problem: Problem, nest: WeightsNest, machine: Machine, spec: SplitKSpec, operands: Operands) -> Costs:
     """Return the predicted times of a kernel on one thread, if the work is not divided."""
-    store = _store_ns(problem, nest, machine, spec, operands)
+    store = stored_ns(problem, nest, machine, spec, operands)
     if spec.body == DEPTHWISE:
         return Costs(spec, operands, _depthwise_ns(problem, nest, machine, spec), store, 0.0, 0.0)
     conv, (a, b) = nest.conv, operands
@@ -194,7 +194,7 @@ def _depthwise_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: S
     return compute + read
 
 
-def _store_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: SplitKSpec, operands: Operands) -> float:
+def stored_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: SplitKSpec, operands: Operands) -> float:
     """Return the time to round and store the weights, in ns."""
     conv, channels, (dst, src, *taps) = nest.conv, per_group(nest), nest.weights_strides
     next_a, next_b = ({"src": src, "dst": dst}[tensor] for tensor in operands)

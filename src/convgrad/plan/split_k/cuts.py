@@ -11,9 +11,15 @@ from typing import NamedTuple
 from convgrad.plan.cost import Division
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.recipe import F32_BYTES, Operands
-from convgrad.plan.split_k.constants import CACHE_WAYS, MAX_INDIRECTION_FACTOR, MAX_PACK_ALL_BYTES
+from convgrad.plan.split_k.constants import (
+    CACHE_WAYS,
+    MAX_INDIRECTION_FACTOR,
+    MAX_PACK_ALL_BYTES,
+    TILES_SHARE,
+    TILES_SUMS,
+)
 from convgrad.plan.split_k.nest import WeightsNest, per_group
-from convgrad.plan.split_k.recipe import DEPTHWISE, Parts, SplitKSpec
+from convgrad.plan.split_k.recipe import DEPTHWISE, TILES, Parts, SplitKSpec
 from convgrad.plan.split_k.segments import tap_share
 from convgrad.plan.tree import levels_of
 
@@ -116,6 +122,8 @@ def _cache_block(
     tile_bytes, half = levels * spec.tile_bytes, machine.l2_bytes // 2
     if spec.body == DEPTHWISE:  # operands are read in place, and scratch has the sums of chains
         return _block_of(0, batch if chains == 1 else 1), (levels + 1) * spec.tile_bytes * groups * taps
+    if spec.body == TILES:
+        return _block_of_tiles(nest, machine, spec, part), 0
     position, everything = _position(nest, spec, operands, part, size), batch * conv.positions
     fits = (
         max(position.two_panels, position.read) * everything <= half
@@ -137,6 +145,22 @@ def _cache_block(
     if fewest > taken:  # rounded up to whole rows of dst
         taken = ceil(fewest / nest.chains_a_row) * nest.chains_a_row
     return _block_of(taken, 1), int(position.packed * taken * positions) + sums
+
+
+def _block_of_tiles(nest: WeightsNest, machine: Machine, spec: SplitKSpec, part: Sequence[int]) -> Mapping[str, int]:
+    """Return the size of cache blocks: one chain or, if the sums of the task exceed L2, as many as fit in L2.
+
+    Chains of a cache block are added while the sums of a micro-tile are in L1. But several chains do not fit in L1.
+    """
+    a_bytes, b_bytes = (
+        spec.k_bytes(operand) * panels for operand, panels in zip((spec.a, spec.b), part[1:], strict=False)
+    )
+    large = prod(part[:4]) * spec.tile_bytes > TILES_SUMS * machine.l2_bytes
+    room = int(TILES_SHARE * machine.l2_bytes / (a_bytes + b_bytes)) if large else 1  # positions
+    if nest.chains == 1:
+        leaves = min(max(1, room // (nest.images_a_chain * nest.conv.positions)), part[-1])
+        return _block_of(0, leaves * nest.images_a_chain)
+    return _block_of(max(1, min(room * nest.chains // nest.conv.positions, nest.chains)), 1)
 
 
 def _block_of(chains: int, images: int) -> Mapping[str, int]:

@@ -25,6 +25,7 @@ from convgrad.plan.split_k.operands import b_in_place, contiguous_axis, evenly_a
 from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, GROUPS, MicroTileShape, SplitKOperand, SplitKSpec
 from convgrad.plan.tiling import balanced
 from convgrad.spec.geometry import Axis
+from convgrad.spec.order import order_of
 from convgrad.spec.problem import Problem
 
 Proposed = Iterator[tuple[SplitKSpec, Operands]]
@@ -40,11 +41,11 @@ def not_dense(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
 def dense(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     """Yield the dense kernels. A micro-tile has one tap: broadcast channels of A times vectors of channels of B."""
     names = (problem.operand_format.name, problem.output_format.name)
-    channels, choices = per_group(nest), k_per_add_choices(problem, isa)
-    compact = 2 in choices and _segments_of_whole_pairs(problem, nest)
+    channels, choices, chains = per_group(nest), k_per_add_choices(problem, isa), order_of(problem).chains
+    compact = chains == 1 and 2 in choices and _segments_of_whole_pairs(problem, nest)
     axis = {tensor: contiguous_axis(problem, nest, tensor) for tensor in channels}
     ways = {tensor: (False, True) if readable_in_place(problem, nest, tensor) else (False,) for tensor in channels}
-    for (a, b), (max_mr, nr) in product(EITHER_WAY, isa.micro_tiles):
+    for (a, b), (max_mr, nr) in product(EITHER_WAY, isa.micro_tiles_of(1, chains)):
         whole = b_in_place(problem, nest, isa, b, nr)
         for micro_tile, in_place in product(outer_products(max_mr, nr, channels[a]), ways[a]):
             x = SplitKOperand(*axis[a], in_place, width=micro_tile.mr, moves=True)
@@ -52,7 +53,7 @@ def dense(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
             few = ceil(channels[a] / micro_tile.mr) <= MAX_B_READS and nest.conv.taps == 1  # few reads of B
             for operand in (y, replace(y, in_place=True)) if few and whole else (y,):
                 for k_per_add in choices:
-                    spec = SplitKSpec(isa, *names, GEMM, micro_tile, x, operand, k_per_add=k_per_add)
+                    spec = SplitKSpec(isa, *names, GEMM, micro_tile, x, operand, k_per_add=k_per_add, chains=chains)
                     yield spec, (a, b)
                     if k_per_add == 2 and compact:
                         yield replace(spec, compact=True), (a, b)
@@ -71,6 +72,8 @@ def not_thin(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
     channels = min(per_group(nest).values())
     if nest.conv.taps == 1:
         return "there is one tap"
+    if order_of(problem).chains == 2:
+        return "sums have two chains"
     return "" if 2 * channels < isa.registers else f"two taps of {channels} channels do not fit in registers"
 
 
@@ -98,6 +101,8 @@ def not_grouped(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
     """Return why the grouped kernel does not apply."""
     if nest.conv.groups == 1:
         return "there is one group"
+    if order_of(problem).chains == 2:
+        return "sums have two chains"
     channels = max(per_group(nest).values())
     return "" if channels <= MAX_GROUP_CHANNELS else f"a group has {channels} channels, more than {MAX_GROUP_CHANNELS}"
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from convgrad.cached import cached_property
 from convgrad.plan.split_k.constants import MAX_FOLDED_CHANNELS, SPARSE_POSITIONS
 from convgrad.plan.tables import Ints, Strides, distinct
 from convgrad.spec.geometry import Axis, Conv
-from convgrad.spec.order import images_a_block, over_positions
+from convgrad.spec.order import SPLIT_TERMS, images_a_block, over_positions
 
 
 @dataclass(frozen=True)
@@ -151,31 +152,48 @@ def collapsed(extents: tuple[int, ...], strides: Strides) -> int | None:
 
 @dataclass(frozen=True)
 class Segments:
-    """The segments of an image, in order. A segment is the part of a row of dst in one accumulation chain."""
+    """The segments of the images of a leaf, in order: the part of a row of dst in one chain, or in one portion."""
 
-    row: Ints  # the number of the row of dst
+    image: Ints  # the number of the image in the leaf
+    row: Ints  # the number of the row of dst in the image
     first: Ints  # the first position of the segment in the row
     end: Ints  # the position after the segment's last
     chain: Ints  # the number of the accumulation chain in the image
+    portion: Ints  # the number of the portion in the leaf; without portions, that of the chain
+    odd: Ints  # whether position 0 of the row, counted from the begin of the portion, has an odd number
+
+    def part(self, chosen: slice | NDArray[np.bool_]) -> Segments:
+        """Return some of the segments."""
+        return Segments(**{name: column[chosen] for name, column in vars(self).items()})
 
 
-def segments_of(nest: WeightsNest) -> Segments:
-    """Cut the rows of an image where an accumulation chain begins. A pointwise image is one row."""
-    positions = nest.conv.positions
+def segments_of(nest: WeightsNest, portions: bool = False) -> Segments:
+    """Cut the rows of a leaf where an accumulation chain or, with ``portions``, a portion begins.
+
+    A pointwise image is one row.
+    """
+    positions, images = nest.conv.positions, min(nest.images_a_chain, nest.conv.batch)
     row = positions if nest.pointwise else nest.extents[-1]
-    begins = over_positions(1, nest.extents).begins()
-    starts, _ = distinct(np.r_[0:positions:row, begins])
-    number = starts // row
-    first, end = starts - number * row, np.r_[starts[1:], positions] - number * row
-    return Segments(number, first, end, np.searchsorted(begins, starts, side="right") - 1)
+    chains = over_positions(1, nest.extents).begins()
+    begins = chains
+    if portions:
+        lengths = np.diff(chains, append=images * positions)
+        begins = np.concatenate(
+            [np.arange(begin, begin + length, SPLIT_TERMS) for begin, length in zip(chains, lengths, strict=True)]
+        )
+    starts, _ = distinct(np.r_[0 : images * positions : row, begins])
+    number, portion = starts // row, np.searchsorted(begins, starts, side="right") - 1
+    first, end = starts - number * row, np.r_[starts[1:], images * positions] - number * row
+    image, number_in_image = np.divmod(number, positions // row)
+    odd = (number * row - begins[portion]) & 1
+    chain = np.searchsorted(chains, starts, side="right") - 1
+    return Segments(image, number_in_image, first, end, chain, portion, odd)
 
 
 def shortened(segments: Segments, longest: int) -> Segments:
     """Cut segments into pieces of at most ``longest`` positions."""
     count = -(-(segments.end - segments.first) // longest)
     number = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    row, first, end, chain = (
-        np.repeat(column, count) for column in (segments.row, segments.first, segments.end, segments.chain)
-    )
-    first = first + number * longest
-    return Segments(row, first, np.minimum(first + longest, end), chain)
+    repeated = {name: np.repeat(column, count) for name, column in vars(segments).items()}
+    first = repeated["first"] + number * longest
+    return Segments(**repeated | {"first": first, "end": np.minimum(first + longest, repeated["end"])})

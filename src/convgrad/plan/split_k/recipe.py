@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, Chosen, Operand
 
-GEMM, DEPTHWISE = "gemm", "depthwise"  # names of loop nests: outer products, and the direct depthwise kernel
+# Names of loop nests: outer products by vectors, the direct depthwise kernel, and outer products by tiles of AMX.
+GEMM, DEPTHWISE, TILES = "gemm", "depthwise", "tiles"
 GROUPS = "groups"  # a value of ``SplitKSpec.lanes_hold``: each lane of a vector is a group
 Parts = tuple[int, int, int, int, int]
 
@@ -65,6 +66,7 @@ class SplitKSpec:
     # The number of inner taps by which src shifts per position. Values of other taps stay in registers. 0: none stay.
     slide: int = 0
     k_per_add: int = 1  # k per multiply-add; 2 for bf16 pairs, with the first k in the high half
+    chains: int = 1  # of a portion; with 1, blocks have no portions
     compact: bool = False  # whether only pairs that begin at an even k are packed, instead of a pair for each k
 
     @property

@@ -17,7 +17,7 @@ from convgrad.plan.recipe import SPATIAL
 from convgrad.plan.records import FLAGS, Record, addresses
 from convgrad.plan.split_k import constants
 from convgrad.plan.split_k.cuts import panels_of
-from convgrad.plan.split_k.nest import WeightsNest, per_group, segments_of, shortened
+from convgrad.plan.split_k.nest import Segments, WeightsNest, per_group, segments_of, shortened
 from convgrad.plan.split_k.operands import OperandStrides, operands_of
 from convgrad.plan.split_k.recipe import DEPTHWISE, Parts, SplitKPlan, SplitKSpec
 from convgrad.plan.split_k.segments import ImageTables, image_tables, indirection_of
@@ -27,17 +27,20 @@ from convgrad.plan.tables import Ints, Schedule, Table, evenly
 OPERANDS = ("a", "b")
 CALL = FLAGS + addresses("a.data", "b.data", "out", "partial_sums")  # the arguments that differ between calls
 OPERAND = Record(
-    "packed",  # address of a table with rows of PACKED
+    "packed",  # address of a table with rows of PACKED or, for tiles, the offset of each position of a leaf
     "image", "group", "channel", "k",  # byte strides in the operand's memory
     "channels",  # channels per group
     "at",  # bytes from the begin of scratch to the packed panels
     "panel",  # bytes from a panel to the next
     "read_image", "read_k",  # byte strides in what the kernel reads: packed panels, or memory
+    "segments",  # for tiles: the number of rows of SEGMENT_BITS per portion, if positions are contiguous
     "prefetch",  # bytes by which the depthwise kernel, or packing that transposes, prefetches
     "out",  # bytes from a channel to the next in the weights
     addresses=("packed",),
 )  # fmt: skip
-TABLES = addresses("tasks", "cache_blocks", "taps", "outs", "ranges", "masks", "chains", "segments", "indirection")
+TABLES = addresses(
+    "tasks", "cache_blocks", "taps", "outs", "ranges", "masks", "chains", "segments", "indirection", "existing"
+)
 NUMBERS = Record(
     "task_count",
     "groups", "out_group",  # number of groups; bytes from a group to the next in the weights
@@ -49,6 +52,7 @@ NUMBERS = Record(
     "levels", "leaf_levels",  # levels of a task's tree, and of the tree over all leaves of the batch
     "image_parts", "leaves",  # number of tasks per part of the weights; number of leaves of the batch
     "taps_contiguous", "accumulate",
+    "portions", "padded", "tiles_at",  # see ``tiles.py``
     "min_sum", "paths",  # smallest exponent sum that allows pairs; address of the counters ``PATHS``
     addresses=("paths",),
 )  # fmt: skip
@@ -58,7 +62,9 @@ CACHE_BLOCK = Record(
     "a.first", "a.count", "b.first", "b.count",  # rows of PACKED that the block packs
     "stores",  # whether the task stores its sums after this block
 )  # fmt: skip
-CHAIN = tree.CHAIN + Record("image", "images", "segment", "segments")  # the chain's images and rows of SEGMENT
+# A chain's first image, its rows of SEGMENT, and its portions, which kernels read only if sums have two chains.
+# For tiles, "segment" is the number of its first portion in the leaf, and "segments" the number of its terms.
+CHAIN = tree.CHAIN + Record("image", "segment", "segments", "portions")
 
 
 def schedule(nest: WeightsNest, plan: SplitKPlan, accumulate: bool) -> Schedule:
@@ -67,21 +73,25 @@ def schedule(nest: WeightsNest, plan: SplitKPlan, accumulate: bool) -> Schedule:
     a, _ = operands = operands_of(nest, spec, plan.operands)
     src = next(operand for operand in operands if operand.tensor == "src")
     depthwise = spec.body == DEPTHWISE
-    segments = shortened(segments_of(nest), constants.DEPTHWISE_POSITIONS) if depthwise else segments_of(nest)
+    segments = segments_of(nest, portions=spec.chains > 1)
+    if depthwise:
+        segments = shortened(segments, constants.DEPTHWISE_POSITIONS)
     indirection = indirection_of(() if nest.pointwise else conv.axes[:-1])
     taps = tap_tables(nest, spec, src, indirection.taps)
     image = image_tables(nest, segments, plan.chains_a_cache_block, spec, operands, indirection)
     leaves = -(-conv.batch // nest.images_a_chain)
     ends = [min(leaf * nest.images_a_chain, conv.batch) for _, leaf in evenly(leaves, plan.parts[-1])]
     shared = len(ends) > 1
-    cache_blocks = [_cache_blocks(images, nest, image, plan, not shared) for images in pairwise([0, *ends])]
-    chains, levels = _chains(nest, image, leaves, shared)
+    spans = [_spans(image.packed[tensor]) for tensor in plan.operands]
+    cache_blocks = [cache_blocks_of(part, nest, image.chains, spans, plan, not shared) for part in pairwise([0, *ends])]
+    chains, levels = chains_table(nest, *_of_chains(nest, segments), leaves, shared)
     panels = panels_of(nest, spec, plan.operands)[:4]
     all_tasks = tasks(panels, plan.parts, list(map(len, cache_blocks)), leaves * spec.tile_bytes)
     by_operand = {
-        name: _operand_numbers(nest, plan, operand, image) for name, operand in zip(OPERANDS, operands, strict=True)
+        name: operand_numbers(nest, plan, operand, image.max_k[operand.tensor])
+        for name, operand in zip(OPERANDS, operands, strict=True)
     }
-    scratch, scratch_bytes = _scratch(
+    scratch, scratch_bytes = scratch_of(
         spec,
         all_tasks.panels,
         [numbers["panel"] for numbers in by_operand.values()],
@@ -139,24 +149,43 @@ def _strides(nest: WeightsNest, spec: SplitKSpec, src: OperandStrides) -> dict[s
     }
 
 
-def _chains(nest: WeightsNest, image: ImageTables, leaves: int, shared: bool) -> tuple[Ints, int]:
-    """Return rows of CHAIN, and the levels of the tree. If tasks share the batch, each leaf has a separate tree."""
+def chains_table(nest: WeightsNest, of_chains: Ints, last: Ints, leaves: int, shared: bool) -> tuple[Ints, int]:
+    """Return rows of CHAIN, and the levels of the tree. If tasks share the batch, each leaf has a separate tree.
+
+    ``of_chains`` are the last columns for the chains of a leaf, and ``last`` those of the batch's last chain.
+    """
     numbers, levels = (tree.chains_of_leaves if shared else tree.chains)(nest.chains, leaves)
-    first, count = np.arange(leaves) * nest.images_a_chain, image.segments_a_chain
-    images = np.stack([first, np.minimum(nest.images_a_chain, nest.conv.batch - first)], 1)
-    segments = np.stack([np.cumsum(count) - count, count], 1)
-    columns = [numbers, np.repeat(images, nest.chains, axis=0), np.tile(segments, (leaves, 1))]
-    return np.concatenate(columns, 1), levels
+    first = np.repeat(np.arange(leaves) * nest.images_a_chain, nest.chains)
+    table = np.concatenate([numbers, first[:, None], np.tile(of_chains, (leaves, 1))], 1)
+    table[-1, -len(last) :] = last
+    return table, levels
 
 
-def _operand_numbers(
-    nest: WeightsNest, plan: SplitKPlan, operand_strides: OperandStrides, image: ImageTables
-) -> dict[str, int]:
-    """Return the values of OPERAND. If lanes are groups, panels are an odd number of lines, to use all cache sets."""
-    packed, in_place = (
-        plan.spec.packed_bytes(operand_strides.operand, image.max_k[operand_strides.tensor]),
-        operand_strides.operand.in_place,
-    )
+def _of_chains(nest: WeightsNest, segments: Segments) -> tuple[Ints, Ints]:
+    """Return the segments and portions of the chains of a leaf, and of the batch's last chain."""
+    ends = np.searchsorted(segments.chain, np.arange(nest.chains), side="right")
+    begins = np.append(0, ends[:-1])
+    of_chains = np.stack([begins, ends - begins, _portions(segments, begins, ends)], 1)
+    images = nest.conv.batch % nest.images_a_chain
+    if not images:
+        return of_chains, of_chains[-1]
+    end = np.searchsorted(segments.image, [images])  # the last leaf, which has one chain, has fewer images
+    return of_chains, np.concatenate([[0], end, _portions(segments, begins, end)])
+
+
+def _portions(segments: Segments, begins: Ints, ends: Ints) -> Ints:
+    """Return the number of portions in ranges of segments."""
+    counts: Ints = segments.portion[ends - 1] - segments.portion[begins] + 1
+    return counts
+
+
+def operand_numbers(nest: WeightsNest, plan: SplitKPlan, operand_strides: OperandStrides, max_k: int) -> dict[str, int]:
+    """Return the values of OPERAND, if at most ``max_k`` positions are packed at once.
+
+    If lanes are groups, panels are an odd number of lines, to use all cache sets.
+    """
+    packed = plan.spec.packed_bytes(operand_strides.operand, max_k)
+    in_place = operand_strides.operand.in_place
     panel = packed * plan.images_a_cache_block + (
         LINE_BYTES if plan.spec.k_per_add == 2 else 0
     )  # space for the panel's minimum exponent
@@ -171,12 +200,13 @@ def _operand_numbers(
         "panel": 0 if in_place else panel,
         "read_image": operand_strides.image if in_place else packed,
         "read_k": operand_strides.step * operand_strides.stride,
+        "segments": 0,
         "prefetch": _prefetch(nest, plan.spec, operand_strides),
         "out": operand_strides.out,
     }
 
 
-def _scratch(
+def scratch_of(
     spec: SplitKSpec, panels: Sequence[int], panel_bytes: Sequence[int], levels: int, all_panels: bool
 ) -> tuple[dict[str, int], int]:
     """Return the offsets of A, B and the sums in scratch, and the bytes of scratch.
@@ -227,14 +257,24 @@ def _next_cache_block(packed: tuple[Ints, ...], images: int) -> int:
     return int(packed[1][0, 0] - packed[0][0, 0]) if len(packed) > 1 and all(map(len, packed[:2])) else images
 
 
-def _cache_blocks(part: tuple[int, int], nest: WeightsNest, image: ImageTables, plan: SplitKPlan, stores: bool) -> Ints:
-    """Return rows of CACHE_BLOCK for a range of images, in summation order. Its last row has ``stores``."""
+def cache_blocks_of(
+    part: tuple[int, int],
+    nest: WeightsNest,
+    chains: Sequence[tuple[int, int]],
+    spans: Sequence[tuple[Ints, Ints]],
+    plan: SplitKPlan,
+    stores: bool,
+) -> Ints:
+    """Return rows of CACHE_BLOCK for a range of images, in summation order. Its last row has ``stores``.
+
+    ``chains`` are the ranges of chains of the cache blocks of an image. ``spans`` are the rows of PACKED of A and of B.
+    """
     (begin, batch), images = part, plan.images_a_cache_block
-    begins, ends = np.array(image.chains, np.int64).T
+    begins, ends = np.array(chains, np.int64).T
     first = np.arange(begin, batch, images)[:, None]
     taken = np.minimum(images, batch - first)
     many = nest.chains > 1  # otherwise a chain sums whole images
-    (a, a_count), (b, b_count) = (_spans(image.packed[tensor]) for tensor in plan.operands)
+    (a, a_count), (b, b_count) = spans
     columns: dict[str, Ints] = {
         "image": first,
         "images": taken,

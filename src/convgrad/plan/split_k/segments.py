@@ -32,8 +32,12 @@ from convgrad.plan.split_k.taps import margins
 from convgrad.plan.tables import Ints, distinct, merged, wrapped
 from convgrad.spec.geometry import Axis
 
-# The range of positions in the row, the offset of the row's position 0 in dst, and an offset in the indirection table.
-SEGMENT = Record("first", "end", "dst", "row")
+SEGMENT = Record(
+    "image", "first", "end",  # the image in the leaf, and the range of positions in the row
+    "dst", "row",  # the offset of the row's position 0 in dst, and an offset in the indirection table
+    "odd",  # whether position 0 of the row has an odd number in the portion
+    "of_portion",  # the number of the portion's segments, in the first of them
+)  # fmt: skip
 NO_ROW = np.iinfo(np.int64).min  # an entry of the indirection table that stands for a row of padding
 PACKED = Record("offset", "count")  # contiguous positions to pack: bytes from the image's begin, and their number
 
@@ -147,8 +151,7 @@ class ImageTables:
 
     chains: tuple[tuple[int, int], ...]  # for each cache block: the first chain, and the end after the last
     packed: Mapping[str, tuple[Ints, ...]]  # for each tensor and cache block: rows of PACKED
-    segments: Ints  # rows of SEGMENT, for all chains
-    segments_a_chain: Ints
+    segments: Ints  # rows of SEGMENT, for all chains of a leaf
     indirection: Ints  # byte offsets of rows of src, or NO_ROW
     max_k: Mapping[str, int]  # for each tensor: positions packed for the largest cache block
 
@@ -161,14 +164,17 @@ def image_tables(
     operands: tuple[OperandStrides, OperandStrides],
     indirection: Indirection,
 ) -> ImageTables:
-    """Return the tables of an image. A cache block has ``chains_a_cache_block`` chains, or all chains if this is 0."""
+    """Return the tables of an image, and the segments of a leaf.
+
+    A cache block has ``chains_a_cache_block`` chains, or all chains if this is 0.
+    """
     image = _Image(nest, segments, spec, {operand.tensor: operand for operand in operands}, indirection)
     step = chains_a_cache_block or nest.chains
     begins = [0]
     a_row = 1 if nest.pointwise else nest.chains_a_row
     # Cache blocks end where rows end, because a block with parts of two rows would pack both rows.
     if a_row > 1 and (step < a_row or step % a_row):
-        begins = [int(chain) for chain in segments.chain[segments.first == 0]]
+        begins = [int(chain) for chain in segments.chain[(segments.first == 0) & (segments.image == 0)]]
     chains = tuple(
         (b, min(b + step, end)) for begin, end in pairwise([*begins, nest.chains]) for b in range(begin, end, step)
     )
@@ -182,7 +188,6 @@ def image_tables(
         chains,
         {"src": tuple(src), "dst": tuple(dst)},
         np.concatenate(segments_of_blocks),
-        np.bincount(segments.chain, minlength=nest.chains),
         np.concatenate(indirections),
         {
             "src": max(int((packed[:, 1] + sum(margins(nest, spec))).sum()) for packed in src),
@@ -207,7 +212,9 @@ class _Image:
         ``part`` is the range of its segments. ``before`` is the number of indirection entries of earlier cache blocks.
         """
         nest, inner, src, dst = self.nest, self.nest.conv.axes[-1], self.operands["src"], self.operands["dst"]
-        row, first, end = (column[part] for column in (self.segments.row, self.segments.first, self.segments.end))
+        segments = self.segments.part(part)
+        of_image = segments.part(segments.image == 0)  # other images of a leaf are packed in the same way
+        row, first, end = of_image.row, of_image.first, of_image.end
         number, reached = self.indirection.reached(row)
         numbers = np.flatnonzero(reached)
         source = self.indirection.src_rows(number + numbers)
@@ -228,11 +235,22 @@ class _Image:
         else:
             x = slot * ((left + width + right) * src.step) + wrapped((left - i0 - inner.pad_begin) * src.step)
         y = dst_rows if dst.operand.in_place else (np.cumsum(end - first) - end) * dst.step
+        there = np.searchsorted(row, segments.row)  # for each segment of the leaf, one of its row in the first image
         indirection = np.full(len(reached), NO_ROW)
         if width:
             indirection[numbers[source >= 0]] = x
-        entry = self.indirection.rows[row] - number + before
-        rows_of_segments = SEGMENT.table(len(row), first=first, end=end, dst=y, row=entry * indirection.itemsize)
+        entry = self.indirection.rows[segments.row] - number + before
+        number_of_portion = segments.portion - segments.portion[0]
+        rows_of_segments = SEGMENT.table(
+            len(segments.row),
+            image=segments.image,
+            first=segments.first,
+            end=segments.end,
+            dst=y[there],
+            row=entry * indirection.itemsize,
+            odd=segments.odd,
+            of_portion=np.bincount(number_of_portion)[number_of_portion],
+        )
         if not left + right:
             src_packed = merged(src_packed, src.k)
         return src_packed, merged(dst_packed, dst.k), rows_of_segments, indirection

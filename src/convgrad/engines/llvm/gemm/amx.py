@@ -7,7 +7,6 @@ flushes denormals to zero. So if the condition of bf16 pairs does not hold, vect
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from convgrad.cached import cached_property
@@ -15,16 +14,13 @@ from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.gemm.arguments import arguments
 from convgrad.engines.llvm.gemm.micro_tile import PARAMETERS, MicroTile
-from convgrad.engines.llvm.microkernel import Values
-from convgrad.engines.llvm.tiles import TILES, Tiles, of_heights
+from convgrad.engines.llvm.microkernel import Values, by_height, heights_of
+from convgrad.engines.llvm.tiles import TileProduct
 from convgrad.plan.gemm.schedule import CHAIN, SEGMENT
 from convgrad.plan.gemm.spec import GemmSpec
-from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tiling import tile_rows
-from convgrad.plan.tree import DIGIT_BITS
 
-OF_A, OF_B = 4, 6  # the numbers of the first tiles of A and of B; those of C begin at 0
 SINGLE_ROWS = 4  # of a micro-tile of vectors
 
 
@@ -34,7 +30,7 @@ def tile(module: Module, spec: GemmSpec, rows: int, vectors: int) -> None:
     The latter computes two lines of positions, which are ``line_step`` bytes apart in A and ``out_line`` bytes apart in
     the output. ``configured`` is the address of the configuration of the thread's tiles, as a number.
     """
-    for height in {min(rows, SINGLE_ROWS), rows % SINGLE_ROWS} - {0}:
+    for height in heights_of(rows, SINGLE_ROWS):
         if f"single{height}_{vectors}" not in module.functions:
             f = module.function(f"single{height}_{vectors}", False, **PARAMETERS, pairs="i64")
             MicroTile(f, spec, height, vectors).chains()
@@ -69,12 +65,7 @@ def _by_vectors(f: Function, spec: GemmSpec, tile: tuple[int, int], values: Valu
         }
         f.call(f"single{height}_{vectors}", **{**values, **of_rows})
 
-    many, left = divmod(rows, SINGLE_ROWS)
-    if many:
-        with f.loop(many) as iteration:
-            some(iteration.index * SINGLE_ROWS, SINGLE_ROWS)
-    if left:
-        some(f.value(many * SINGLE_ROWS), left)
+    by_height(f, rows, SINGLE_ROWS, some)
 
 
 @dataclass(frozen=True)
@@ -89,31 +80,32 @@ class AmxTile(MicroTile):
         return tile_rows(self.rows) if len(self.lines) == 1 else (self.rows, self.rows)
 
     @cached_property
-    def tiles(self) -> Tiles:
-        """The tiles of the function."""
-        return TILES[self.spec.isa.tiles](self.f)
+    def product(self) -> TileProduct:
+        """The product of tiles that the function adds up."""
+        return TileProduct(self.f, self.spec.isa.tiles, self.heights, self.vectors)
 
     def chains(self) -> None:
         """Add all blocks of a pass. Store the tiles of C at the end of a node, and the total after the last pass."""
         f, a = self.f, arguments(self.f, self.spec)
-        self.configure()
-        self.zero()
+        pitch = self.spec.pitch * F32_BYTES
+        self.product.configure(f.configured)
+        self.product.zero()
         total = f.at(f.sums, (a.levels - 1) * self.spec.tile_bytes)
         with f.when(f.compare("eq", f.count, 0)):
-            self.each_of_c(self.tiles.store, total)
+            self.product.store(total, pitch)
         number = f.load("i64", f.chains, CHAIN.at("number"))
         begun = f.op("i1", f"xor {f.begins}, true") & f.op("i1", f"xor {tree.begins(f, number)}, true")
         with f.when(begun):
-            self.each_of_c(self.tiles.load, f.sums)
+            self.product.load(f.sums, pitch)
         with f.loop(f.count, chain=f.chains, segment=f.segments) as block:
             self.multiply(block.segment)
             number, following = (f.load("i64", block.chain, at + CHAIN.at("number")) for at in (0, CHAIN.bytes))
-            complete = f.compare("ne", f.op("i64", f"xor {number}, {following.name}") >> DIGIT_BITS, 0)
+            complete = tree.completes(f, number, following)
             last = f.compare("eq", block.index, f.count - 1)
             with f.when(f.op("i1", f"or {complete}, {last.name}")):
-                self.each_of_c(self.tiles.store, f.sums)
-                self.zero()
-                size = sum(self.heights) * self.spec.pitch * F32_BYTES
+                self.product.store(f.sums, pitch)
+                self.product.zero()
+                size = sum(self.heights) * pitch
                 tree.combine_complete(f, f.sums, self.spec.tile_bytes, size, a.levels, (number, following))
             block.next(chain=f.at(block.chain, CHAIN.bytes), segment=f.at(block.segment, SEGMENT.bytes))
         with f.when(f.ends):
@@ -121,40 +113,12 @@ class AmxTile(MicroTile):
                 sums = f.at(total, n * self.rows * self.spec.pitch * F32_BYTES)
                 self.from_memory(sums, of_line)
 
-    def configure(self) -> None:
-        """Configure the tiles of this thread, unless they are configured for this height."""
-        f, tiles, number = self.f, self.tiles, self.rows + 1000 * len(self.lines)
-        with f.when(f.compare("ne", f.load("i64", f.configured), number)):
-            tiles.configure(of_heights(self.heights, OF_A, OF_B))
-            f.store(f.value(number), f.configured)
-
-    def of_c(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the number of each tile of C, with the numbers of its tiles of A and of B."""
-        for n in range(len(self.heights)):
-            yield from ((2 * n + v, OF_A + n, OF_B + v) for v in range(self.vectors))
-
-    def zero(self) -> None:
-        """Set the tiles of C to 0."""
-        for c, _, _ in self.of_c():
-            self.tiles.zero(c)
-
-    def each_of_c(self, move: Callable[[int, Value, Value], None], sums: Value) -> None:
-        """Load or store the tiles of C."""
-        f, pitch = self.f, self.spec.pitch * F32_BYTES
-        for c, a, b in self.of_c():
-            first = sum(self.heights[: a - OF_A])
-            move(c, f.at(sums, first * pitch + (b - OF_B) * LINE_BYTES), f.value(pitch))
-
     def multiply(self, segment: Value) -> None:
         """Add a block of 32 terms."""
         f = self.f
         data, weights = (f.load("i64", segment, SEGMENT.at(name)) for name in ("data", "weights"))
-        rows, columns = f.at(f.data, data), f.at(f.weights, weights)
-        for v in range(self.vectors):
-            self.tiles.load(OF_B + v, f.at(columns, v * LINE_BYTES), f.value(self.spec.pitch * F32_BYTES))
-        for n in range(len(self.heights)):
-            if n:
-                rows = f.at(rows, f.row_step * self.heights[0] if len(self.lines) == 1 else f.line_step)
-            self.tiles.load(OF_A + n, rows, f.row_step)
-        for numbers in self.of_c():
-            self.tiles.multiply(*numbers)
+        rows = [f.at(f.data, data)]
+        if len(self.heights) == 2:
+            apart = f.row_step * self.heights[0] if len(self.lines) == 1 else f.line_step
+            rows.append(f.at(rows[0], apart))
+        self.product.multiply(rows, f.row_step, f.at(f.weights, weights), self.spec.pitch * F32_BYTES)

@@ -16,7 +16,15 @@ from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.gemm.arguments import arguments
 from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high, high_sum, low, low_sum
-from convgrad.engines.llvm.microkernel import StridedRows, Values, multiply_add, outer_product, sum_names
+from convgrad.engines.llvm.microkernel import (
+    CHAIN_TAGS,
+    StridedRows,
+    Values,
+    even_and_odd,
+    multiply_add,
+    outer_product,
+    sum_names,
+)
 from convgrad.engines.llvm.store import PER_COLUMN, PER_ROW, Epilogue, Panel
 from convgrad.formats import F32
 from convgrad.plan.constants import PREFETCH_B
@@ -61,7 +69,6 @@ def tile(module: Module, spec: GemmSpec, rows: int, vectors: int, prefetches_pan
     f.done()
 
 
-CHAIN_TAGS = ("", "odd")  # in the names of sums
 Read = Callable[[Function, Value, int], Value]  # (f, address, lanes): load an element of A into all lanes
 
 
@@ -192,9 +199,7 @@ class MicroTile:
     def totals(self, sums: Values) -> list[Value]:
         """Return the sums of a block: its only chain, or the even chain plus the odd one."""
         values = list(sums.values())
-        if self.spec.chains == 1:
-            return values
-        return [self.f.add(*both) for both in zip(values[: len(values) // 2], values[len(values) // 2 :], strict=True)]
+        return values if self.spec.chains == 1 else even_and_odd(self.f, values)
 
     def prefetch_out(self) -> None:
         """Prefetch the output, whose lines are often far apart."""
@@ -220,10 +225,8 @@ class MicroTile:
         if spec.k_per_add == 2:
             pairs = (count >> 1) & f.pairs
             state = self.loop(pairs, state, rows, [MultiplyAddStep(_pair, add=PAIR_SUMS[spec.isa.pairs])], 2)
-            halves = [
-                MultiplyAddStep(_pair, add=high_sum),
-                MultiplyAddStep(_pair, add=low_sum),
-            ]  # sums fill the registers: load A twice
+            # Sums fill the registers, so A is loaded twice.
+            halves = [MultiplyAddStep(_pair, add=high_sum), MultiplyAddStep(_pair, add=low_sum)]
             state = self.loop((count >> 1) - pairs, state, rows, halves, 2)
             return self.loop(count & 1, state, rows, [MultiplyAddStep(_first_of_pair, add=low_sum)], 2)
         steps = steps_of(spec, arguments(f, spec))

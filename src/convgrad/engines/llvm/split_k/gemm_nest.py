@@ -70,7 +70,7 @@ def task(module: Module, spec: SplitKSpec) -> None:
                 b.next(sums=f.at(b.sums, n.a.task.count * t.taps * args.panel_sums))
             group.next(sums=b.sums)
     with when_all_ended(n):
-        _reduce(n)
+        reduce_parts(n)
     f.done()
 
 
@@ -126,15 +126,16 @@ def _chains(
             "first": begins,
             "x": a,
             "y": b,
-            "images": chain.images,
             "segments": segments,
             "segment_count": chain.segments,
         }
+        if n.spec.chains == 2:
+            of_chain["portions"] = chain.portions
         by_width(f, n.spec.isa.lanes, widths(n.spec), left, "tile", of_chain)
         combine_after(n, arguments["node"], chain, partial)
 
 
-def _reduce(n: SplitKNest) -> None:
+def reduce_parts(n: SplitKNest) -> None:
     """Emit the reduction of the partial sums of all leaves of the task's weights, and store the results."""
     f, args, t = n.f, n.args, n.task
     step = args.leaves * n.spec.tile_bytes

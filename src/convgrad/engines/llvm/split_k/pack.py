@@ -95,7 +95,7 @@ def _cache_block(
         if n.spec.k_per_add == 2 and not n.spec.compact:
             size = f.distance(iteration.to, image.to)
             with f.loop(panels, panel=image.to, smallest=f.at(to, args.panel - LINE_BYTES)) as pair:
-                f.call("pair", pair.panel, size, args.read_k, pair.smallest)
+                f.call("pair", pair.panel, size, args.read_k * n.spec.chains, pair.smallest)
                 pair.next(panel=f.at(pair.panel, args.panel), smallest=f.at(pair.smallest, args.panel))
         image.next(to=f.at(image.to, args.read_image), source=f.at(image.source, args.image))
 

@@ -20,7 +20,7 @@ class SegmentRows:
 
     def __init__(self, f: Function, spec: SplitKSpec, args: Named, taps: Named, pointer: Value) -> None:
         self.f, here = f, columns(f, pointer, SEGMENT)
-        self.first, self.dst = here.first, here.dst
+        self.image, self.first, self.dst, self.odd = here.image, here.first, here.dst, here.odd
         rows = [f.at(args.indirection, taps.named(f"row{u}")) for u in range(spec.micro_tile.outer_taps)]
         offsets_of_rows = [f.load("i64", f.at(row, here.row)) for row in rows]
         some = reduce(f.max, offsets_of_rows)

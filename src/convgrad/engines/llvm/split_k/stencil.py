@@ -53,7 +53,8 @@ def depthwise(module: Module, spec: SplitKSpec) -> None:
     first, end = segment.first, segment.end
     left = f.min(f.max(all_exist.first, first), end)
     right = f.min(f.max(all_exist.end, left), end)
-    x, y = f.at(a.data, f.image * a.image), f.at(b.data, f.image * b.image)
+    image = f.image + segment.image
+    x, y = f.at(a.data, image * a.image), f.at(b.data, image * b.image)
     begin = {f"x{u}": f.at(f.at(x, offset), first * steps["x"]) for u, offset in enumerate(segment.src)}
     begin["y"] = f.at(f.at(y, segment.dst), first * steps["y"])
     with f.loop(f.panels, chain=f.chain) as panel:

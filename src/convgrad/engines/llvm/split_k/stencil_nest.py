@@ -54,19 +54,17 @@ def _segments(n: SplitKNest, sums: Value, chain: Named) -> None:
     one_tile = f.compare("eq", t.taps, 1)
     at_a_time = f.select(one_tile, t.groups, f.value(DEPTHWISE_PANELS))
     parts = f.select(one_tile, f.value(1), (t.groups + (DEPTHWISE_PANELS - 1)) >> (DEPTHWISE_PANELS.bit_length() - 1))
-    with f.loop(chain.images) as image:
-        number = chain.image + image.index
-        with f.loop(chain.segments, segment=f.at(args.segments, chain.segment * SEGMENT.bytes)) as segment:
-            begins = f.compare("eq", image.index + segment.index, 0)
-            with f.loop(parts) as part:
-                begin = part.index * at_a_time
-                panels, there = f.min(t.groups - begin, at_a_time), f.at(sums, begin * panel_sums)
-                with f.loop(t.taps, sums=there, tap=f.at(args.taps, t.tap * taps.bytes)) as tap:
-                    where = {"image": number, "segment": segment.segment, "tap": tap.tap, "group": t.group + begin}
-                    chain_of = {"chain": tap.sums, "chain_step": panel_sums, "panels": panels, "begins": begins}
-                    f.call("depthwise", arguments=f.arguments, **chain_of, **where)
-                    tap.next(sums=f.at(tap.sums, args.sums_step), tap=f.at(tap.tap, taps.bytes))
-            segment.next(segment=f.at(segment.segment, SEGMENT.bytes))
+    with f.loop(chain.segments, segment=f.at(args.segments, chain.segment * SEGMENT.bytes)) as segment:
+        begins = f.compare("eq", segment.index, 0)
+        with f.loop(parts) as part:
+            begin = part.index * at_a_time
+            panels, there = f.min(t.groups - begin, at_a_time), f.at(sums, begin * panel_sums)
+            with f.loop(t.taps, sums=there, tap=f.at(args.taps, t.tap * taps.bytes)) as tap:
+                where = {"image": chain.image, "segment": segment.segment, "tap": tap.tap, "group": t.group + begin}
+                chain_of = {"chain": tap.sums, "chain_step": panel_sums, "panels": panels, "begins": begins}
+                f.call("depthwise", arguments=f.arguments, **chain_of, **where)
+                tap.next(sums=f.at(tap.sums, args.sums_step), tap=f.at(tap.tap, taps.bytes))
+        segment.next(segment=f.at(segment.segment, SEGMENT.bytes))
 
 
 def _push(n: SplitKNest, sums: Value, chain: Named) -> None:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high_sum, low_sum
-from convgrad.engines.llvm.microkernel import Values, multiply_add, outer_product, sum_names
+from convgrad.engines.llvm.microkernel import (
+    CHAIN_TAGS,
+    Values,
+    even_and_odd,
+    multiply_add,
+    outer_product,
+    sum_names,
+)
 from convgrad.engines.llvm.split_k.segment import SegmentRows
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.split_k.constants import PREFETCH_POSITIONS
@@ -36,7 +43,7 @@ USED = (
 def tile(module: Module, spec: SplitKSpec, vectors: int) -> None:
     """Emit ``tile<vectors>``, which sums a chain and pushes its sums to ``node``.
 
-    The sums are sum[t][r][v], the sum over images, segments and k of x[r] * y[v]. A tap range has the positions at
+    The sums are sum[t][r][v], the sum over segments and k of x[r] * y[v]. A tap range has the positions at
     which taps exist, and only the positions that it shares with a segment are summed. For an outer tap, the row of src
     comes from the indirection table. For an inner tap, an offset is added to the address in src.
 
@@ -45,6 +52,8 @@ def tile(module: Module, spec: SplitKSpec, vectors: int) -> None:
     taps that are absent in a part add nothing.
     """
     flags = {"pairs": "i64"} if spec.k_per_add == 2 else {}
+    if spec.chains == 2:
+        flags["portions"] = "i64"
     f = module.function(
         f"tile{vectors}",
         False,
@@ -53,7 +62,6 @@ def tile(module: Module, spec: SplitKSpec, vectors: int) -> None:
         first="i1",
         x="ptr",
         y="ptr",
-        images="i64",
         segments="ptr",
         segment_count="i64",
         tap="ptr",
@@ -63,21 +71,37 @@ def tile(module: Module, spec: SplitKSpec, vectors: int) -> None:
     emitter = _Tile(f, spec, vectors, args, taps)
     whole, parts = (f.at(args.ranges, number * TAP_RANGE.bytes) for number in (taps.range, taps.range + 1))
     zeros, always = {name: f.zeros(emitter.kind) for name in emitter.names}, f.value(1)
-    if spec.micro_tile.taps == 1:
-        sums = emitter.summed(f.images, (whole, always), zeros)
+    everything = (f.segments, f.segment_count)
+    if spec.chains == 2:
+        sums = emitter.portions((whole, always), zeros)
+    elif spec.micro_tile.taps == 1:
+        sums = list(emitter.summed(everything, (whole, always), zeros).values())
     else:
-        with f.loop(f.opaque(f.value(2)), images=f.images, ranges=whole, number=always, **zeros) as attempt:
-            attempted = emitter.summed(attempt.images, (attempt.ranges, attempt.number), _of(attempt, emitter.names))
+        with f.loop(f.opaque(f.value(2)), left=f.segment_count, ranges=whole, number=always, **zeros) as attempt:
+            some, ranges = (f.segments, attempt.left), (attempt.ranges, attempt.number)
+            attempted = emitter.summed(some, ranges, _of(attempt, emitter.names))
             again = f.compare("eq", attempt.index, 0) & _some_is_not_finite(f, list(attempted.values()))
             attempt.next(
-                images=f.select(again, f.images, f.value(0)),
+                left=f.select(again, f.segment_count, f.value(0)),
                 ranges=parts,
                 number=taps.parts,
                 **{name: f.select(again, zeros[name], attempted[name]) for name in emitter.names},
             )
-        sums = _of(attempt, emitter.names)
-    tree.push(f, list(sums.values()), emitter.sums_of_node(), f.first)
+        sums = [attempt.carried[name] for name in emitter.names]
+    tree.push(f, sums, emitter.sums_of(f.node), f.first)
     f.done()
+
+
+@dataclass(frozen=True)
+class ChainStep:
+    """A multiply-add of all sums of a chain. An iteration of a loop over k has one or more steps."""
+
+    add: MultiplyAdd
+    k: int = 0  # counted from the first k of the iteration
+    chain: int = 0
+
+
+State = tuple[Values, Values, Values]  # the addresses of A and of B, and the sums
 
 
 @dataclass(frozen=True)
@@ -102,37 +126,57 @@ class _Tile:
 
     @property
     def names(self) -> list[str]:
-        """The names of the sums of each tap, row and vector."""
+        """The names of the sums of each chain, tap, row and vector."""
         micro_tile = self.spec.micro_tile
-        return [name for t in range(micro_tile.taps) for name in sum_names(micro_tile.mr, self.vectors, f"{t}_")]
+        tags = [f"{chain}{t}_" for chain in CHAIN_TAGS[: self.spec.chains] for t in range(micro_tile.taps)]
+        return [name for tag in tags for name in sum_names(micro_tile.mr, self.vectors, tag)]
 
-    def summed(self, images: Value, ranges: tuple[Value, Value], sums: Values) -> Values:
-        """Add the products of all images in some tap ranges to ``sums``, and return the new sums.
+    def portions(self, ranges: tuple[Value, Value], zeros: Values) -> list[Value]:
+        """Return the sums of a block, which adds the sums of its portions. Only the last portion stays in registers."""
+        f, names = self.f, self.names
+        half = len(names) // 2
+        vector_bytes = self.spec.isa.lanes * F32_BYTES
+        memory = f.alloca(self.kind, half)
+        before = [f.at(memory, n * vector_bytes) for n in range(half)]
+        for name, place in zip(names, before, strict=False):
+            f.store(zeros[name], place)
 
-        ``ranges`` are the address of the first range and their number.
+        def added(portion: Loop) -> list[Value]:
+            sums = even_and_odd(f, [portion.carried[name] for name in names])
+            return [f.add(f.load(self.kind, place), value) for place, value in zip(before, sums, strict=True)]
+
+        begin = {"segment": f.segments, "left": f.segment_count}
+        with f.loop(f.portions, **begin, **zeros) as portion:
+            with f.when(f.compare("ne", portion.index, 0)):
+                for value, place in zip(added(portion), before, strict=True):
+                    f.store(value, place)
+            count = f.min(f.load("i64", portion.segment, SEGMENT.at("of_portion")), portion.left)
+            sums = self.summed((portion.segment, count), ranges, zeros)
+            portion.next(segment=f.at(portion.segment, count * SEGMENT.bytes), left=portion.left - count, **sums)
+        return added(portion)
+
+    def summed(self, segments: tuple[Value, Value], ranges: tuple[Value, Value], sums: Values) -> Values:
+        """Add the products of some segments in some tap ranges to ``sums``, and return the new sums.
+
+        ``segments`` and ``ranges`` are each the address of the first and their number.
         """
         f, names = self.f, self.names
         only = columns(f, ranges[0], TAP_RANGE) if self.spec.micro_tile.taps == 1 else None
-        with f.loop(images, x=f.x, y=f.y, **sums) as image:
-            with f.loop(f.segment_count, segment=f.segments, **_of(image, names)) as iteration:
-                segment = SegmentRows(f, self.spec, self.args, self.taps, iteration.segment)
-                if only is not None:
-                    after = self.shared(image, segment, only, _of(iteration, names))
-                else:
-                    masks = segment.masks(self.spec.micro_tile.taps)
-                    with f.loop(ranges[1], range=ranges[0], **_of(iteration, names)) as part:
-                        here = columns(f, part.range, TAP_RANGE)
-                        done = self.shared(image, segment, here, _of(part, names), masks)
-                        part.next(range=f.at(part.range, TAP_RANGE.bytes), **done)
-                    after = _of(part, names)
-                iteration.next(segment=f.at(iteration.segment, SEGMENT.bytes), **after)
-            x, y = (f.at(image.carried[x], self.args.of(side).read_image) for x, side in zip("xy", "ab", strict=True))
-            image.next(x=x, y=y, **_of(iteration, names))
-        return _of(image, names)
+        with f.loop(segments[1], segment=segments[0], **sums) as iteration:
+            segment = SegmentRows(f, self.spec, self.args, self.taps, iteration.segment)
+            if only is not None:
+                after = self.shared(segment, only, _of(iteration, names))
+            else:
+                masks = segment.masks(self.spec.micro_tile.taps)
+                with f.loop(ranges[1], range=ranges[0], **_of(iteration, names)) as part:
+                    here = columns(f, part.range, TAP_RANGE)
+                    done = self.shared(segment, here, _of(part, names), masks)
+                    part.next(range=f.at(part.range, TAP_RANGE.bytes), **done)
+                after = _of(part, names)
+            iteration.next(segment=f.at(iteration.segment, SEGMENT.bytes), **after)
+        return _of(iteration, names)
 
-    def shared(
-        self, image: Loop, segment: SegmentRows, taps: Named, sums: Values, outer_masks: Value | int = 0
-    ) -> Values:
+    def shared(self, segment: SegmentRows, taps: Named, sums: Values, outer_masks: Value | int = 0) -> Values:
         """Add the products at positions that a segment and a tap range share, and return the new sums.
 
         Masks are used if taps are absent.
@@ -146,9 +190,14 @@ class _Tile:
             src, dst = [f.select(swapped, dst, src[0])], f.select(swapped, src[0], dst)
         offsets = (src, [dst]) if self.spec.a.moves else ([dst], src)
         x, y = (
-            {f"{name}{at}": f.at(start, offset + begin * step) for at, offset in enumerate(places)}
-            for name, start, places, step in zip("xy", (image.x, image.y), offsets, self.steps, strict=True)
+            {
+                f"{name}{at}": f.at(start, segment.image * self.args.of(side).read_image + offset + begin * step)
+                for at, offset in enumerate(places)
+            }
+            for name, side, start, places, step in zip("xy", "ab", (f.x, f.y), offsets, self.steps, strict=True)
         )
+        if self.spec.chains == 2:
+            return self.sum_chains(count, (segment.odd + begin) & 1, (x, y, sums))
         if self.spec.micro_tile.taps == 1:
             return self.sum_k(count, x, y, sums, None)
         masks = taps.masks + outer_masks
@@ -156,35 +205,45 @@ class _Tile:
         sums = self.sum_k(unmasked, x, y, sums, None)
         return self.sum_k(count - unmasked, x, y, sums, f.at(self.args.masks, masks))
 
+    def sum_chains(self, count: Value, odd: Value, state: State) -> Values:
+        """Emit loops that add the products of ``count`` k to the chains in turn, and return the new sums.
+
+        The first k is an odd one if ``odd`` is 1. A bf16 pair has two k of the same chain.
+        """
+        f, of_pairs = self.f, self.spec.k_per_add == 2
+        single = high_sum if of_pairs else multiply_add
+        even_k, odd_k = ChainStep(single), ChainStep(single, chain=1)
+        count = f.max(count, 0)
+        alone = f.min(odd, count)
+        state, count = self.loop(alone, state, None, (odd_k,)), count - alone
+        if of_pairs:
+            pair, many = PAIR_SUMS[self.spec.isa.pairs], (count >> 2) & f.pairs
+            state = self.loop(many, state, None, (ChainStep(pair), ChainStep(pair, 1, 1)), 4)
+            count = count - many * 4
+        state = self.loop(count >> 1, state, None, (even_k, replace(odd_k, k=1)), 2)
+        return self.loop(count & 1, state, None, (even_k,))[-1]
+
     def sum_k(self, count: Value, x: Values, y: Values, sums: Values, masks: Value | None) -> Values:
         """Emit loops that add the products of ``count`` k, and return the new sums. Taps outside ``masks`` add nothing.
 
         Products are added as bf16 pairs if ``pairs`` is -1, and one by one if it is 0. An odd last k is always added
         alone. A compact pair exists only for every second k, so both its halves are added.
         """
-        f, single = self.f, (high_sum,)
+        f, single = self.f, (ChainStep(high_sum),)
         if self.spec.k_per_add == 1:
-            return self.loop(count, (x, y, sums), masks, (multiply_add,))[-1]
+            return self.loop(count, (x, y, sums), masks, (ChainStep(multiply_add),))[-1]
         count = f.max(count, 0)
         paired = (count >> 1) & f.pairs
-        state = self.loop(paired, (x, y, sums), masks, (PAIR_SUMS[self.spec.isa.pairs],), 2)
+        state = self.loop(paired, (x, y, sums), masks, (ChainStep(PAIR_SUMS[self.spec.isa.pairs]),), 2)
         if self.spec.compact:
-            state = self.loop((count >> 1) - paired, state, masks, (high_sum, low_sum), 2)
+            state = self.loop((count >> 1) - paired, state, masks, (ChainStep(high_sum), ChainStep(low_sum)), 2)
             return self.loop(count & 1, state, masks, single)[-1]
         return self.loop(count - paired * 2, state, masks, single)[-1]
 
     def loop(
-        self,
-        count: Value,
-        state: tuple[Values, Values, Values],
-        masks: Value | None,
-        ways: tuple[MultiplyAdd, ...],
-        many: int = 1,
-    ) -> tuple[Values, Values, Values]:
-        """Emit a loop over k in steps of ``many``, and return the state after it: the addresses of A and B, the sums.
-
-        Each step adds products by every multiply-add in ``ways``.
-        """
+        self, count: Value, state: State, masks: Value | None, steps: tuple[ChainStep, ...], many: int = 1
+    ) -> State:
+        """Emit a loop whose iterations add ``many`` k by ``steps``; return the addresses and the sums after it."""
         f, spec, micro_tile, lanes = self.f, self.spec, self.spec.micro_tile, self.spec.isa.lanes
         taps = range(micro_tile.taps)
         exist = [None for _ in taps] if masks is None else [_exists(f, masks, t, lanes) for t in taps]
@@ -193,16 +252,16 @@ class _Tile:
         x, y, sums = state
         with f.loop(count, **x, **y, **sums) as at:
             a, b = ([at.carried[name] for name in pointers] for pointers in (x, y))
-            for way in ways:
-                self.added(at, way, (a, b), inner, exist, many)
-            for pointers, step in zip((x, y), self.steps, strict=True):
-                at.next(**{name: f.at(at.carried[name], step * many) for name in pointers})
+            for step in steps:
+                self.added(at, step, (a, b), inner, exist, many)
+            for pointers, k_step in zip((x, y), self.steps, strict=True):
+                at.next(**{name: f.at(at.carried[name], k_step * many) for name in pointers})
         return _of(at, list(x)), _of(at, list(y)), _of(at, list(sums))
 
     def added(
         self,
         at: Loop,
-        way: MultiplyAdd,
+        step: ChainStep,
         addresses: tuple[list[Value], list[Value]],
         inner: Sequence[Value | int],
         exist: Sequence[Value | None],
@@ -210,18 +269,22 @@ class _Tile:
     ) -> None:
         """Add the products of one step of a loop to its sums, for all taps of the micro-tile."""
         f, spec, micro_tile = self.f, self.spec, self.spec.micro_tile
-        rows, (a, b) = range(micro_tile.mr), addresses
+        rows = range(micro_tile.mr)
+        a, b = (
+            [f.at(place, k_step * step.k) if step.k else place for place in places]
+            for places, k_step in zip(addresses, self.steps, strict=True)
+        )
         if not spec.a.moves:
             held = [self.a_row(a[0], row) for row in rows]
         else:
             b_vectors = self.b_vectors(b[0], 0)
-        if micro_tile.taps == 1:
+        if micro_tile.taps == 1 and not step.k:
             self.prefetch(a[0], b[0], many)
         for t, (outer, k) in enumerate(product(range(micro_tile.outer_taps), inner)):
             if not spec.a.moves:
                 b_vectors = self.b_vectors(b[outer], k)
             read = (self.a_row(f.at(a[outer], k), row) for row in rows) if spec.a.moves else held
-            outer_product(at.following, read, b_vectors, way, f"{t}_", exist[t])
+            outer_product(at.following, read, b_vectors, step.add, f"{CHAIN_TAGS[step.chain]}{t}_", exist[t])
 
     @property
     def read_kind(self) -> str:
@@ -249,11 +312,11 @@ class _Tile:
             f.prefetch(f.at(x, x_step * PREFETCH_POSITIONS))
             f.prefetch(f.at(x, self.args.a_next), locality=2)
 
-    def sums_of_node(self) -> list[Value]:
-        """Return the address of each sum of the tree node to which the chain is pushed."""
+    def sums_of(self, node: Value) -> list[Value]:
+        """Return the address of each sum of a tree node."""
         micro_tile, vector = self.spec.micro_tile, self.spec.isa.lanes * F32_BYTES
         indices = product(range(micro_tile.taps), range(micro_tile.mr), range(self.vectors))
-        return [self.f.at(self.f.node, ((t * micro_tile.mr + r) * micro_tile.nr + v) * vector) for t, r, v in indices]
+        return [self.f.at(node, ((t * micro_tile.mr + r) * micro_tile.nr + v) * vector) for t, r, v in indices]
 
 
 def _some_is_not_finite(f: Function, sums: list[Value]) -> Value:
