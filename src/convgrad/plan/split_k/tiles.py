@@ -42,6 +42,7 @@ from convgrad.spec.order import SPLIT_TERMS, order_of, over_positions
 from convgrad.spec.problem import Problem
 
 ADDRESS_BYTES = 8
+MAX_STRIDE = 2  # elements from a position to the next, if positions are contiguous
 SEGMENT_BITS = Record("offset", "bits")  # neighbours in a portion: the offset of its position 0, and a bit of each
 
 
@@ -52,21 +53,29 @@ def unsupported(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
     if order_of(problem).chains == 1:
         return "sums have one chain"
     for tensor in ("src", "dst"):
-        axis, stride = contiguous_axis(problem, nest, tensor)
-        if axis == STRIDED or stride > 1 or (tensor == "src" and axis == SPATIAL and nest.conv.axes[-1].stride > 1):
+        axis, stride = _axis_read(problem, nest, tensor)
+        if axis == STRIDED:
             return f"neither channels nor positions of {tensor} are contiguous"
+        if stride > MAX_STRIDE:
+            return f"fewer than every second position of {tensor} is read"
     many = nest.conv.positions * nest.images_a_chain * nest.conv.taps > constants.MAX_EXISTING
     return "the tables of taps and positions would be too large" if many else ""
+
+
+def _axis_read(problem: Problem, nest: WeightsNest, tensor: str) -> tuple[str, int]:
+    """Return the contiguous axis of a tensor and, if this is SPATIAL, the elements from a position read to the next."""
+    axis, stride = contiguous_axis(problem, nest, tensor)
+    return axis, stride * (nest.conv.axes[-1].stride if tensor == "src" and axis == SPATIAL else 1)
 
 
 def kernels(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     """Yield the kernels, in which the rows of tiles are channels of src or of dst."""
     names, channels = (problem.operand_format.name, problem.output_format.name), per_group(nest)
-    axis = {tensor: contiguous_axis(problem, nest, tensor)[0] for tensor in channels}
+    axis = {tensor: _axis_read(problem, nest, tensor) for tensor in channels}
     for a, b in EITHER_WAY:
         micro_tile = MicroTileShape(balanced(channels[a], 2 * SIDE), 1 if channels[b] <= SIDE else 2)
-        x = SplitKOperand(axis[a], width=micro_tile.mr, moves=a == "src")
-        y = SplitKOperand(axis[b], width=micro_tile.nr * isa.lanes, moves=b == "src")
+        x = SplitKOperand(*axis[a], width=micro_tile.mr, moves=a == "src")
+        y = SplitKOperand(*axis[b], width=micro_tile.nr * isa.lanes, moves=b == "src")
         yield SplitKSpec(isa, *names, TILES, micro_tile, x, y, k_per_add=2, chains=2, compact=True), (a, b)
 
 
@@ -129,7 +138,9 @@ def schedule(nest: WeightsNest, plan: SplitKPlan, accumulate: bool) -> Schedule:
     for name, operand in zip(OPERANDS, operands, strict=True):
         packed[f"{name}.packed"], segments = positions[operand.tensor], 0
         if operand.operand.contiguous == SPATIAL:
-            packed[f"{name}.packed"], segments = _segments(positions[operand.tensor], positions["within"])
+            packed[f"{name}.packed"], segments = _segments(
+                positions[operand.tensor], positions["within"], operand.operand.stride
+            )
         numbers_of_operand = _operand_numbers(nest, plan, operand, max_portions * SPLIT_TERMS)
         by_operand[name] = numbers_of_operand | {"segments": segments}
     panel_bytes = [numbers["panel"] for numbers in by_operand.values()]
@@ -242,22 +253,23 @@ def _position_tables(nest: WeightsNest, terms: Ints) -> dict[str, Ints]:
     return {**places, "existing": bits, "within": within.astype(np.int64), "padded": padded}
 
 
-def _segments(places: Ints, within: Ints) -> tuple[Ints, int]:
+def _segments(places: Ints, within: Ints, stride: int) -> tuple[Ints, int]:
     """Return a table with the same number of rows of SEGMENT_BITS for each portion, and this number.
 
-    Terms that are not ``within`` their chain belong to any segment, because they do not exist for any tap.
+    Neighbours are ``stride`` elements apart. Terms that are not ``within`` their chain belong to any segment, because
+    they do not exist for any tap.
 
-    >>> _segments(np.array([0, 2, 4, *[100, 102] * 14, 0]), np.array([1] * 5 + [0] * 27))[0].tolist()
+    >>> _segments(np.array([0, 2, 4, *[100, 102] * 14, 0]), np.array([1] * 5 + [0] * 27), 1)[0].tolist()
     [[0, 7], [94, 4294967288]]
     """
-    portions = places.reshape(-1, SPLIT_TERMS)
-    begins = np.diff(portions, axis=1, prepend=portions[:, :1] - 1) != BF16.dtype.itemsize
+    portions, step = places.reshape(-1, SPLIT_TERMS), stride * BF16.dtype.itemsize
+    begins = np.diff(portions, axis=1, prepend=portions[:, :1] - 1) != step
     begins &= within.reshape(portions.shape) != 0
     number = np.cumsum(begins, axis=1) - 1
     count = int(number.max()) + 1
     offset, bits = np.zeros((2, len(portions), count), np.int64)
     portion, term = np.nonzero(begins)
-    offset[portion, number[portion, term]] = portions[portion, term] - term * BF16.dtype.itemsize
+    offset[portion, number[portion, term]] = portions[portion, term] - term * step
     portion, term = np.indices(portions.shape)
     np.add.at(bits, (portion, number), np.int64(1) << term)
     return SEGMENT_BITS.table(bits.size, offset=offset.ravel(), bits=bits.ravel()), count

@@ -1,10 +1,10 @@
 """Packing of portions of 32 positions for tiles of AMX, whichever rows and images the positions are in.
 
 If channels are contiguous, a portion's positions have addresses, which are those of zeros where a tap reads padding. If
-positions are contiguous, a portion has segments of neighbouring positions, which are loaded under masks. A panel of A
-has the positions of each channel in a row of 64 bytes; a panel of B has pairs of neighbouring positions. The minimum
-exponents of a panel follow it. Before them are the maxima of dst, because zeros times dst add nothing only if dst is
-finite.
+positions are contiguous, or every second one is read, a portion has segments of positions of a row, which are loaded
+under masks. A panel of A has the positions of each channel in a row of 64 bytes; a panel of B has pairs of neighbouring
+positions. The minimum exponents of a panel follow it. Before them are the maxima of dst, because zeros times dst add
+nothing only if dst is finite.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ WORDS = f"<{SIDE} x i32>"
 
 def packs(module: Module, spec: SplitKSpec) -> None:
     """Emit the functions that pack portions: ``pack_a``, ``pack_b``, and those that list addresses or segments."""
-    axes = {spec.a.contiguous, spec.b.contiguous}
-    if CHANNELS in axes:
+    if CHANNELS in (spec.a.contiguous, spec.b.contiguous):
         addresses(module)
-    if SPATIAL in axes:
-        segments(module)
+    for name, operand in (("a", spec.a), ("b", spec.b)):
+        if operand.contiguous == SPATIAL:
+            segments(module, name, operand)
     (pack_rows if spec.a.contiguous == CHANNELS else copy_rows)(module, spec)
     (pack_pairs if spec.b.contiguous == CHANNELS else transpose_rows)(module, spec)
 
@@ -96,7 +96,7 @@ def panels(n: SplitKNest, x: TaskOperand, block: Named, group: Value, own: Value
                 bits = bits & f.load("i64", portion.existing)
             listed = {"to": own["addresses"], "first": first, "positions": portion.positions, "existing": bits}
             if by_segments:
-                f.call("segments", **listed, count=x.args.segments, listed=own["count"])
+                f.call(f"segments_{x.name}", **listed, count=x.args.segments, listed=own["count"])
                 more = {"segments": f.load("i64", own["count"]), "channel": x.args.channel}
                 more |= {"rows": own["rows"]} if x.name == "b" else {}
             else:
@@ -142,20 +142,32 @@ def addresses(module: Module) -> None:
     f.done()
 
 
-def segments(module: Module) -> None:
-    """Emit ``segments``, which lists the segments of a portion with positions that exist, and stores their number."""
+def segments(module: Module, name: str, operand: SplitKOperand) -> None:
+    """Emit ``segments_a`` or ``segments_b``, which lists the segments of a portion that exist, and stores their number.
+
+    If every second position is read, bits are spread, so that there is one for each position.
+    """
     parameters = {"first": "ptr", "positions": "ptr", "existing": "i64", "count": "i64", "listed": "ptr"}
-    f = module.function("segments", False, to="ptr", **parameters)
+    f = module.function(f"segments_{name}", False, to="ptr", **parameters)
     with f.loop(f.count, place=f.positions, to=f.to, number=f.value(0)) as segment:
         offset, bits = (f.load("i64", segment.place, SEGMENT_BITS.at(column)) for column in SEGMENT_BITS.columns)
         existing = bits & f.existing
         f.store(f.at(f.first, offset), segment.to, SEGMENT_BITS.at("offset"))
-        f.store(existing, segment.to, SEGMENT_BITS.at("bits"))
+        f.store(existing if operand.stride == 1 else _spread(f, existing), segment.to, SEGMENT_BITS.at("bits"))
         count = f.select(f.compare("ne", existing, 0), f.value(1), f.value(0))
         to = f.at(segment.to, count * SEGMENT_BITS.bytes)
         segment.next(place=f.at(segment.place, SEGMENT_BITS.bytes), to=to, number=segment.number + count)
     f.store(segment.number, f.listed)
     f.done()
+
+
+def _spread(f: Function, bits: Value) -> Value:
+    """Return 32 bits as every second bit of 64, the first of which is the lowest."""
+    for distance in (16, 8, 4, 2, 1):
+        kept = sum(((1 << distance) - 1) << at for at in range(0, 64, 2 * distance))
+        both = f.op("i64", f"or {bits}, {f.op('i64', f'shl {bits}, {distance}').name}")
+        bits = both & (kept - (kept >> 63 << 64))
+    return bits
 
 
 PACKING = {
@@ -202,13 +214,16 @@ def transpose_rows(module: Module, spec: SplitKSpec) -> None:
 
 def _by_segments(f: Function, operand: SplitKOperand, places: tuple[Value, Value], count: Value, offset: Value) -> None:
     """Copy the positions of ``count`` channels to rows. ``places`` are the addresses of the rows and of the minima."""
-    kind, (to, smallest) = halves(SIDE), places
+    kind, lanes, (to, smallest) = halves(SIDE), SPLIT_TERMS * operand.stride, places
     with f.loop(count, to=to, offset=offset) as row:
         with f.loop(f.segments, place=f.addresses, some=f.zeros(kind)) as segment:
             first = f.at(f.load("ptr", segment.place, SEGMENT_BITS.at("offset")), row.offset)
-            bits = f.op("i32", f"trunc {f.load('i64', segment.place, SEGMENT_BITS.at('bits'))} to i32")
-            mask = f.op(f"<{SPLIT_TERMS} x i1>", f"bitcast {bits} to <{SPLIT_TERMS} x i1>")
-            some = f.op(kind, f"or {segment.some}, {f.masked_load(kind, first, mask).name}")
+            bits = f.load(f"i{lanes}", segment.place, SEGMENT_BITS.at("bits"))
+            mask = f.op(f"<{lanes} x i1>", f"bitcast {bits} to <{lanes} x i1>")
+            values = f.masked_load(f"<{lanes} x i16>", first, mask)
+            if operand.stride > 1:
+                values = f.shuffle(values, values, list(range(0, lanes, operand.stride)))
+            some = f.op(kind, f"or {segment.some}, {values.name}")
             segment.next(place=f.at(segment.place, SEGMENT_BITS.bytes), some=some)
         f.store(segment.some, row.to)
         extremes = _Extremes(f, smallest, not operand.moves)
