@@ -30,7 +30,7 @@ from convgrad.plan.cuda.recipe import Spec
 from convgrad.plan.kernels import KERNELS, Kernel
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.passes import dense_strides, view_of
-from convgrad.plan.split_k.recipe import TILES
+from convgrad.plan.split_k.recipe import PORTIONS
 from convgrad.plan.winograd import constants as winograd_constants
 from convgrad.plan.winograd.plans import PositionsPlan
 from convgrad.spec import exact_result
@@ -339,7 +339,7 @@ def _strides(row: Row, arrays: Sequence[Array], rng: np.random.Generator) -> lis
 
 def isa_of(group: Group) -> Isa:
     """Return the instruction set of a group; those that multiply pairs, and tiles, are for operands in bf16."""
-    if group.family.kernel == TILES:
+    if group.family.kernel == PORTIONS and group.turn % 2:
         return tiled(KINDS[0])
     names = [one.name for one in host_isas() if not one.pairs or group.operand is BF16]
     return ISAS[names[group.turn % len(names)]]

@@ -66,7 +66,7 @@ WORDS = {
     "plan.stencils": "constants grouped grouped_cost grouped_schedule spatial spatial_cost spatial_schedule",
     "plan.kn2row": "constants spec cuts cost schedule",
     "plan.winograd": "constants plans spec schedule",
-    "plan.split_k": "constants recipe nest operands taps segments cuts cost kernels schedule tiles",
+    "plan.split_k": "constants recipe nest operands taps segments cuts cost kernels schedule portions",
     "plan.cuda": "nest tables recipe vectors plan",
     "engines": (
         "addresses tensors engine openmp settings numpy products starting scratch llvm team pool pools llvm.execute "
@@ -80,7 +80,7 @@ WORDS = {
     ),
     "engines.llvm.elementwise": "arithmetic maps sums trees stages run",
     "engines.llvm.winograd": "vectors into sums back tasks run",
-    "engines.llvm.split_k": "segment tile stencil nest pack gemm_nest stencil_nest pack_tiles amx",
+    "engines.llvm.split_k": "segment tile stencil nest pack gemm_nest stencil_nest pack_portions pack_cells portions",
     "engines.llvm.gemm": "arguments pack segments micro_tile amx region output_stationary",
     "engines.llvm.stencils": "grouped spatial_tile spatial",
     "engines.llvm.kn2row": "tap_adds nest",

@@ -20,10 +20,10 @@ from convgrad.plan.recipe import Chosen, Operands
 from convgrad.plan.records import Record
 from convgrad.plan.split_k import cost as split_k_cost
 from convgrad.plan.split_k import kernels as split_k
+from convgrad.plan.split_k import portions as split_k_portions
 from convgrad.plan.split_k import schedule as split_k_schedule
-from convgrad.plan.split_k import tiles as split_k_tiles
 from convgrad.plan.split_k.nest import WeightsNest
-from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, TILES, SplitKPlan
+from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, PORTIONS, SplitKPlan
 from convgrad.plan.stencils import grouped, grouped_cost, grouped_schedule, spatial, spatial_cost, spatial_schedule
 from convgrad.plan.tables import Schedule
 from convgrad.spec.problem import Problem
@@ -77,13 +77,13 @@ _SPLIT_K = Family(
     split_k_schedule.schedule,
     lambda spec: split_k_schedule.ARGUMENTS,
 )
-_TILES = Family(
-    (TILES,),
+_PORTIONS = Family(
+    (PORTIONS,),
     _same,
-    split_k_tiles.costs,
-    split_k_tiles.timed,
+    split_k_portions.costs,
+    split_k_portions.timed,
     SplitKPlan,
-    split_k_tiles.schedule,
+    split_k_portions.schedule,
     lambda spec: split_k_schedule.ARGUMENTS,
 )
 _GEMM = Family(
@@ -133,10 +133,10 @@ _SPATIAL_STENCIL = Family(
 )
 
 _GRADIENTS = (
-    Kernel("dense", _SPLIT_K, split_k.not_dense, split_k.dense, small=split_k.dense),
+    Kernel("dense", _SPLIT_K, split_k_portions.not_dense, split_k.dense, small=split_k.dense),
     Kernel("thin", _SPLIT_K, split_k.not_thin, split_k.thin),
     Kernel("grouped", _SPLIT_K, split_k.not_grouped, split_k.grouped),
-    Kernel("tiles", _TILES, split_k_tiles.unsupported, split_k_tiles.kernels),
+    Kernel("portions", _PORTIONS, split_k_portions.unsupported, split_k_portions.kernels, split_k_portions.kernels),
     Kernel("depthwise", _SPLIT_K, split_k.not_depthwise, split_k.depthwise),
 )
 _OUTPUTS = (

@@ -16,8 +16,8 @@ from convgrad.engines.llvm.gemm import output_stationary, pack
 from convgrad.engines.llvm.gemm.arguments import arguments as arguments_of_spec
 from convgrad.engines.llvm.intrinsics import INTRINSICS
 from convgrad.engines.llvm.kn2row import nest as kn2row
-from convgrad.engines.llvm.split_k import amx as split_k_amx
 from convgrad.engines.llvm.split_k import gemm_nest, stencil_nest
+from convgrad.engines.llvm.split_k import portions as split_k_portions
 from convgrad.engines.llvm.split_k.nest import store_panel
 from convgrad.engines.llvm.stencils import grouped, spatial
 from convgrad.plan.constants import LOOKS
@@ -29,7 +29,7 @@ from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import Spec
 from convgrad.plan.records import Record
 from convgrad.plan.split_k import schedule as split_k_schedule
-from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, TILES
+from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, PORTIONS
 from convgrad.plan.stencils import spatial_schedule
 from convgrad.plan.stencils.grouped import GROUPED_STENCIL
 from convgrad.plan.stencils.spatial import SPATIAL_STENCIL
@@ -47,7 +47,7 @@ class Emitter:
 _NEST = (output_stationary.bodies, output_stationary.task)
 EMITTERS = {  # by the body of a specification
     GEMM: Emitter((gemm_nest.bodies, store_panel, gemm_nest.task), split_k_schedule.TASK),
-    TILES: Emitter((split_k_amx.bodies, store_panel, split_k_amx.task), split_k_schedule.TASK),
+    PORTIONS: Emitter((split_k_portions.bodies, store_panel, split_k_portions.task), split_k_schedule.TASK),
     DEPTHWISE: Emitter((stencil_nest.bodies, store_panel, stencil_nest.task), split_k_schedule.TASK),
     DENSE: Emitter(_NEST, schedule.TASK, output_stationary.begin),
     TRANSPOSED: Emitter(_NEST, schedule.TASK, output_stationary.begin),

@@ -19,7 +19,7 @@ from convgrad.plan.split_k.constants import (
     TILES_SUMS,
 )
 from convgrad.plan.split_k.nest import WeightsNest, per_group
-from convgrad.plan.split_k.recipe import DEPTHWISE, TILES, Parts, SplitKSpec
+from convgrad.plan.split_k.recipe import DEPTHWISE, PORTIONS, Parts, SplitKSpec
 from convgrad.plan.split_k.segments import tap_share
 from convgrad.plan.tree import levels_of
 
@@ -122,7 +122,7 @@ def _cache_block(
     tile_bytes, half = levels * spec.tile_bytes, machine.l2_bytes // 2
     if spec.body == DEPTHWISE:  # operands are read in place, and scratch has the sums of chains
         return _block_of(0, batch if chains == 1 else 1), (levels + 1) * spec.tile_bytes * groups * taps
-    if spec.body == TILES:
+    if spec.body == PORTIONS:
         return _block_of_tiles(nest, machine, spec, part), 0
     position, everything = _position(nest, spec, operands, part, size), batch * conv.positions
     fits = (

@@ -33,11 +33,6 @@ FEWEST_GROUPS = max(isa.lanes for isa in ISAS.values())  # a full vector, so tha
 EITHER_WAY = (("src", "dst"), ("dst", "src"))  # the two choices of the tensors for A and B
 
 
-def not_dense(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
-    """Return the empty string, because the dense kernel applies to every problem."""
-    return ""
-
-
 def dense(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     """Yield the dense kernels. A micro-tile has one tap: broadcast channels of A times vectors of channels of B."""
     names = (problem.operand_format.name, problem.output_format.name)

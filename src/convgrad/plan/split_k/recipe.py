@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, Chosen, Operand
 
-# Names of loop nests: outer products by vectors, the direct depthwise kernel, and outer products by tiles of AMX.
-GEMM, DEPTHWISE, TILES = "gemm", "depthwise", "tiles"
+# Names of loop nests: outer products, the direct depthwise kernel, and outer products of portions.
+GEMM, DEPTHWISE, PORTIONS = "gemm", "depthwise", "portions"
 GROUPS = "groups"  # a value of ``SplitKSpec.lanes_hold``: each lane of a vector is a group
 Parts = tuple[int, int, int, int, int]
 
@@ -73,6 +73,11 @@ class SplitKSpec:
     def activation(self) -> str:
         """The empty string, because gradients have no activation."""
         return ""
+
+    @property
+    def tiles(self) -> bool:
+        """Whether tiles of AMX multiply portions; else vectors."""
+        return self.body == PORTIONS and bool(self.isa.tiles)
 
     @property
     def groups_in_lanes(self) -> bool:

@@ -52,7 +52,7 @@ NUMBERS = Record(
     "levels", "leaf_levels",  # levels of a task's tree, and of the tree over all leaves of the batch
     "image_parts", "leaves",  # number of tasks per part of the weights; number of leaves of the batch
     "taps_contiguous", "accumulate",
-    "portions", "padded", "tiles_at",  # see ``tiles.py``
+    "portions", "padded", "tiles_at",  # see ``portions.py``
     "min_sum", "paths",  # smallest exponent sum that allows pairs; address of the counters ``PATHS``
     addresses=("paths",),
 )  # fmt: skip

@@ -1,4 +1,6 @@
-"""Packing of portions of 32 positions for tiles of AMX, whichever rows and images the positions are in.
+"""Packing of portions of 32 positions for tiles of AMX, and what packing for vectors shares with it.
+
+The positions of a portion may be in several rows and images.
 
 If channels are contiguous, a portion's positions have addresses, which are those of zeros where a tap reads padding. If
 positions are contiguous, or every second one is read, a portion has segments of positions of a row, which are loaded
@@ -18,9 +20,9 @@ from convgrad.engines.llvm.pairs import BF16_BYTES, halves, lesser, nothing_yet
 from convgrad.engines.llvm.split_k.nest import SplitKNest, TaskOperand
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import CHANNELS, SPATIAL
+from convgrad.plan.split_k.portions import ADDRESS_BYTES, SEGMENT_BITS
 from convgrad.plan.split_k.recipe import SplitKOperand, SplitKSpec
 from convgrad.plan.split_k.schedule import CHAIN
-from convgrad.plan.split_k.tiles import ADDRESS_BYTES, SEGMENT_BITS
 from convgrad.plan.tiling import SIDE
 from convgrad.spec.order import SPLIT_TERMS
 
@@ -33,20 +35,24 @@ TWICE_INFINITY = 0xFF00  # the bits of infinity, shifted left by 1; those of NaN
 WORDS = f"<{SIDE} x i32>"
 
 
-def packs(module: Module, spec: SplitKSpec) -> None:
-    """Emit the functions that pack portions: ``pack_a``, ``pack_b``, and those that list addresses or segments."""
+def lists(module: Module, spec: SplitKSpec) -> None:
+    """Emit the functions that list the addresses or the segments of a portion."""
     if CHANNELS in (spec.a.contiguous, spec.b.contiguous):
         addresses(module)
     for name, operand in (("a", spec.a), ("b", spec.b)):
         if operand.contiguous == SPATIAL:
             segments(module, name, operand)
+
+
+def of_tiles(module: Module, spec: SplitKSpec) -> None:
+    """Emit ``pack_a`` and ``pack_b`` for tiles."""
     (pack_rows if spec.a.contiguous == CHANNELS else copy_rows)(module, spec)
     (pack_pairs if spec.b.contiguous == CHANNELS else transpose_rows)(module, spec)
 
 
-def portion_bytes(operand: SplitKOperand) -> int:
+def portion_bytes(spec: SplitKSpec, operand: SplitKOperand) -> int:
     """Return the bytes of a portion in a packed panel."""
-    return SPLIT_TERMS * BF16_BYTES * operand.width
+    return SPLIT_TERMS * spec.k_bytes(operand)
 
 
 def minima(f: Function, x: TaskOperand, panel: Value) -> Value:
@@ -63,8 +69,9 @@ def finite(n: SplitKNest, a: Value, b: Value) -> Value:
     """Return 0 if dst in panels of A and B is not finite and a tap reads padding, else -1."""
     f = n.f
     x, panel = (n.b, b) if n.a.operand.moves else (n.a, a)
-    largest = f.load(halves(SIDE), maxima(f, x, panel))
-    value = f.op("i64", f"zext {f.intrinsic('i16', f'llvm.vector.reduce.umax.v{2 * SIDE}i16', largest)} to i64")
+    lanes = n.spec.isa.lanes
+    largest = f.load(halves(lanes), maxima(f, x, panel))
+    value = f.op("i64", f"zext {f.intrinsic('i16', f'llvm.vector.reduce.umax.v{2 * lanes}i16', largest)} to i64")
     is_finite = f.select(value < TWICE_INFINITY, f.value(-1), f.value(0))
     return f.select(f.compare("eq", n.args.padded, 0), f.value(-1), is_finite)
 
@@ -75,7 +82,7 @@ def panels(n: SplitKNest, x: TaskOperand, block: Named, group: Value, own: Value
     begin = f.at(f.scratch, x.args.at)
     with f.loop(x.task.count, panel=begin) as panel:
         nothing_yet(f, n.spec.isa, minima(f, x, panel.panel))
-        f.store(f.zeros(halves(SIDE)), maxima(f, x, panel.panel))
+        f.store(f.zeros(halves(n.spec.isa.lanes)), maxima(f, x, panel.panel))
         panel.next(panel=f.at(panel.panel, x.args.panel))
     shift = f.value(0) if tap is None else f.load("i64", f.at(args.taps, tap * 8))
     source = f.at(f.at(x.args.data, (t.group + group) * x.args.group), shift)
@@ -98,10 +105,10 @@ def panels(n: SplitKNest, x: TaskOperand, block: Named, group: Value, own: Value
             if by_segments:
                 f.call(f"segments_{x.name}", **listed, count=x.args.segments, listed=own["count"])
                 more = {"segments": f.load("i64", own["count"]), "channel": x.args.channel}
-                more |= {"rows": own["rows"]} if x.name == "b" else {}
+                more |= {} if n.spec.tiles and x.name == "a" else {"rows": own["rows"]}
             else:
                 f.call("addresses", **listed, absent=own["zeros"])
-                more = {"prefetch_bytes": x.args.prefetch} if x.name == "a" else {}
+                more = {"prefetch_bytes": x.args.prefetch} if n.spec.tiles and x.name == "a" else {}
             channel = n.first(x, x.task.first)
             f.call(
                 f"pack_{x.name}",
@@ -118,7 +125,7 @@ def panels(n: SplitKNest, x: TaskOperand, block: Named, group: Value, own: Value
                 left=portion.left - SPLIT_TERMS,
                 positions=f.at(portion.positions, positions_bytes),
                 existing=f.at(portion.existing, BITS_BYTES),
-                to=f.at(portion.to, portion_bytes(x.operand)),
+                to=f.at(portion.to, portion_bytes(n.spec, x.operand)),
             )
         iteration.next(chain=f.at(iteration.chain, CHAIN.bytes), to=portion.to)
 
@@ -188,7 +195,7 @@ def copy_rows(module: Module, spec: SplitKSpec) -> None:
     f, width = module.function("pack_a", False, **PACKING, **SEGMENTS), spec.a.width
     with f.loop(f.panels, to=f.to, minima=f.minima) as panel:
         first = f.offset + f.min(panel.index * width, f.left - width) * f.channel
-        _by_segments(f, spec.a, (panel.to, panel.minima), f.value(width), first)
+        by_segments(f, spec.a, (panel.to, panel.minima), f.value(width), first)
         panel.next(to=f.at(panel.to, f.step), minima=f.at(panel.minima, f.step))
     f.done()
 
@@ -199,7 +206,7 @@ def transpose_rows(module: Module, spec: SplitKSpec) -> None:
     with f.loop(f.panels, to=f.to, minima=f.minima, offset=f.offset, left=f.left) as panel:
         for v in range(vectors):
             count = f.min(panel.left - v * SIDE, SIDE)
-            _by_segments(f, spec.b, (f.rows, panel.minima), count, panel.offset + f.channel * (v * SIDE))
+            by_segments(f, spec.b, (f.rows, panel.minima), count, panel.offset + f.channel * (v * SIDE))
             square = f.transposed([f.load(WORDS, f.rows, row * LINE_BYTES) for row in range(SIDE)], SIDE)
             for pair, vector in enumerate(square):
                 f.store(vector, panel.to, (pair * vectors + v) * LINE_BYTES)
@@ -212,7 +219,7 @@ def transpose_rows(module: Module, spec: SplitKSpec) -> None:
     f.done()
 
 
-def _by_segments(f: Function, operand: SplitKOperand, places: tuple[Value, Value], count: Value, offset: Value) -> None:
+def by_segments(f: Function, operand: SplitKOperand, places: tuple[Value, Value], count: Value, offset: Value) -> None:
     """Copy the positions of ``count`` channels to rows. ``places`` are the addresses of the rows and of the minima."""
     kind, lanes, (to, smallest) = halves(SIDE), SPLIT_TERMS * operand.stride, places
     with f.loop(count, to=to, offset=offset) as row:
@@ -226,7 +233,7 @@ def _by_segments(f: Function, operand: SplitKOperand, places: tuple[Value, Value
             some = f.op(kind, f"or {segment.some}, {values.name}")
             segment.next(place=f.at(segment.place, SEGMENT_BITS.bytes), some=some)
         f.store(segment.some, row.to)
-        extremes = _Extremes(f, smallest, not operand.moves)
+        extremes = Extremes(f, SIDE, smallest, not operand.moves)
         extremes.add(segment.some)
         extremes.store()
         row.next(to=f.at(row.to, LINE_BYTES), offset=row.offset + f.channel)
@@ -240,7 +247,7 @@ def pack_rows(module: Module, spec: SplitKSpec) -> None:
     f, width = module.function("pack_a", False, **PACKING, **PREFETCH), spec.a.width
     with f.loop(f.panels, to=f.to, minima=f.minima) as panel:
         first = f.offset + f.min(panel.index * width, f.left - width) * BF16_BYTES
-        extremes = _Extremes(f, panel.minima, not spec.a.moves)
+        extremes = Extremes(f, SIDE, panel.minima, not spec.a.moves)
         for row in range(0, width, SIDE):
             count = min(SIDE, width - row)
             mask = f.mask(f.value(count), SIDE) if count < SIDE else None
@@ -265,7 +272,7 @@ def pack_pairs(module: Module, spec: SplitKSpec) -> None:
     f, vectors = module.function("pack_b", False, **PACKING), spec.micro_tile.nr
 
     def packed(panel: Loop, masks: list[Value | None]) -> None:
-        extremes = _Extremes(f, panel.minima, not spec.b.moves)
+        extremes = Extremes(f, SIDE, panel.minima, not spec.b.moves)
         for n, (v, mask) in product(range(PAIRS_AT_ONCE), enumerate(masks)):
             places = f.at(panel.places, n * 2 * ADDRESS_BYTES)
             words = _words(f, places, panel.offset + v * SIDE * BF16_BYTES, mask)
@@ -293,25 +300,27 @@ def pack_pairs(module: Module, spec: SplitKSpec) -> None:
     f.done()
 
 
-class _Extremes:
-    """The minima and, for dst, the maxima of a panel, which are lowered and raised to those of bf16 pairs."""
+class Extremes:
+    """The minima of a panel of pairs, and the maxima of a panel of dst, which more bf16 values lower and raise."""
 
-    def __init__(self, f: Function, minima: Value, of_dst: bool) -> None:
-        self.f, self.minima, self.maxima = f, minima, f.at(minima, -LINE_BYTES)
-        self.smallest = f.load(halves(SIDE), minima)
-        self.largest = f.load(halves(SIDE), self.maxima) if of_dst else None
+    def __init__(self, f: Function, lanes: int, minima: Value, of_dst: bool, of_pairs: bool = True) -> None:
+        self.f, self.lanes, self.minima, self.maxima = f, lanes, minima, f.at(minima, -LINE_BYTES)
+        self.smallest = f.load(halves(lanes), minima) if of_pairs else None
+        self.largest = f.load(halves(lanes), self.maxima) if of_dst else None
 
     def add(self, words: Value) -> None:
-        """Take more values."""
-        f, kind = self.f, halves(SIDE)
-        self.smallest = lesser(f, SIDE, self.smallest, words)
+        """Take the values of a vector of ``lanes`` words, each of which has two."""
+        f, kind = self.f, halves(self.lanes)
+        if self.smallest is not None:
+            self.smallest = lesser(f, self.lanes, self.smallest, words)
         if self.largest is not None:
             twice = f.op(kind, f"shl {f.op(kind, f'bitcast {words} to {kind}')}, {f.everywhere(kind, 1).name}")
-            self.largest = f.intrinsic(kind, f"llvm.umax.v{2 * SIDE}i16", self.largest, twice)
+            self.largest = f.intrinsic(kind, f"llvm.umax.v{2 * self.lanes}i16", self.largest, twice)
 
     def store(self) -> None:
         """Store the new minima and maxima."""
-        self.f.store(self.smallest, self.minima)
+        if self.smallest is not None:
+            self.f.store(self.smallest, self.minima)
         if self.largest is not None:
             self.f.store(self.largest, self.maxima)
 

@@ -1,4 +1,4 @@
-"""Weight gradients by tiles of AMX: the candidates, their cost, and the tables of a plan.
+"""Weight gradients by portions, for tiles of AMX or vectors: the candidates, their cost, and the tables of a plan.
 
 A micro-tile has one tap. It multiplies portions of 32 positions, which may be in several rows and images. Tables have
 the offset of each position of a leaf in src and dst. A tap adds an offset in src. Positions at which it reads padding
@@ -8,6 +8,7 @@ are packed as zeros, which add nothing if dst is finite. If a sum is not finite,
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise, product
 from math import prod
 
@@ -17,16 +18,16 @@ from convgrad.formats import BF16, FORMATS
 from convgrad.plan import tree
 from convgrad.plan.cost import Costs, Division, on_threads_ns
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
-from convgrad.plan.pairs import add_condition
-from convgrad.plan.recipe import SPATIAL, STRIDED, Operands
+from convgrad.plan.pairs import add_condition, chain_adds, k_per_add_choices
+from convgrad.plan.recipe import CHANNELS, SPATIAL, STRIDED, Operands
 from convgrad.plan.records import Record
 from convgrad.plan.split_k import constants
 from convgrad.plan.split_k.cost import stored_ns
 from convgrad.plan.split_k.cuts import cuts, panels_of
-from convgrad.plan.split_k.kernels import EITHER_WAY, Proposed
+from convgrad.plan.split_k.kernels import EITHER_WAY, Proposed, outer_products
 from convgrad.plan.split_k.nest import WeightsNest, per_group
 from convgrad.plan.split_k.operands import OperandStrides, contiguous_axis, operands_of
-from convgrad.plan.split_k.recipe import TILES, MicroTileShape, SplitKOperand, SplitKPlan, SplitKSpec
+from convgrad.plan.split_k.recipe import PORTIONS, MicroTileShape, SplitKOperand, SplitKPlan, SplitKSpec
 from convgrad.plan.split_k.schedule import (
     OPERANDS,
     cache_blocks_of,
@@ -37,7 +38,7 @@ from convgrad.plan.split_k.schedule import (
 )
 from convgrad.plan.split_k.taps import contiguous
 from convgrad.plan.tables import Ints, Schedule, Table, evenly, offsets, placed, wrapped
-from convgrad.plan.tiling import SIDE, amx_step_cycles, balanced
+from convgrad.plan.tiling import SIDE, amx_step_cycles, balanced, step_cycles
 from convgrad.spec.order import SPLIT_TERMS, order_of, over_positions
 from convgrad.spec.problem import Problem
 
@@ -48,18 +49,24 @@ SEGMENT_BITS = Record("offset", "bits")  # neighbours in a portion: the offset o
 
 def unsupported(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
     """Return why tiles do not apply, or the empty string."""
-    if not isa.tiles:
-        return "the instruction set has no tiles"
     if order_of(problem).chains == 1:
         return "sums have one chain"
     for tensor in ("src", "dst"):
         axis, stride = _axis_read(problem, nest, tensor)
+        if axis != CHANNELS and isa.lanes < SIDE:
+            return f"vectors are too short to load positions of {tensor} under masks"
         if axis == STRIDED:
             return f"neither channels nor positions of {tensor} are contiguous"
         if stride > MAX_STRIDE:
             return f"fewer than every second position of {tensor} is read"
     many = nest.conv.positions * nest.images_a_chain * nest.conv.taps > constants.MAX_EXISTING
     return "the tables of taps and positions would be too large" if many else ""
+
+
+def not_dense(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
+    """Return why the dense kernel does not apply: it is slow for sums of two chains."""
+    slow = order_of(problem).chains == 2 and not unsupported(problem, nest, isa)
+    return "sums have two chains, which are faster by portions" if slow else ""
 
 
 def _axis_read(problem: Problem, nest: WeightsNest, tensor: str) -> tuple[str, int]:
@@ -73,10 +80,14 @@ def kernels(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     names, channels = (problem.operand_format.name, problem.output_format.name), per_group(nest)
     axis = {tensor: _axis_read(problem, nest, tensor) for tensor in channels}
     for a, b in EITHER_WAY:
-        micro_tile = MicroTileShape(balanced(channels[a], 2 * SIDE), 1 if channels[b] <= SIDE else 2)
-        x = SplitKOperand(*axis[a], width=micro_tile.mr, moves=a == "src")
-        y = SplitKOperand(*axis[b], width=micro_tile.nr * isa.lanes, moves=b == "src")
-        yield SplitKSpec(isa, *names, TILES, micro_tile, x, y, k_per_add=2, chains=2, compact=True), (a, b)
+        shapes = [MicroTileShape(balanced(channels[a], 2 * SIDE), 1 if channels[b] <= SIDE else 2)]
+        if not isa.tiles:
+            shapes = [shape for tile in isa.micro_tiles_of(1, 2) for shape in outer_products(*tile, channels[a])]
+        for shape, k_per_add in product(shapes, (2,) if isa.tiles else k_per_add_choices(problem, isa)):
+            x = SplitKOperand(*axis[a], width=shape.mr, moves=a == "src")
+            y = SplitKOperand(*axis[b], width=shape.nr * isa.lanes, moves=b == "src")
+            spec = SplitKSpec(isa, *names, PORTIONS, shape, x, y, k_per_add=k_per_add, chains=2)
+            yield replace(spec, compact=k_per_add == 2), (a, b)
 
 
 def costs(problem: Problem, nest: WeightsNest, machine: Machine, spec: SplitKSpec, operands: Operands) -> Costs:
@@ -85,16 +96,27 @@ def costs(problem: Problem, nest: WeightsNest, machine: Machine, spec: SplitKSpe
     groups, a, b, taps, leaves = panels_of(nest, spec, operands)
     portions = leaves * int(_portions(_terms(nest)).sum())
     block = SPLIT_TERMS * amx_step_cycles(micro_tile.mr, micro_tile.nr, 1)
+    if not spec.tiles:
+        adds = chain_adds(SPLIT_TERMS, spec.k_per_add, machine)
+        end = constants.PORTION_CYCLES * micro_tile.mr * micro_tile.nr
+        block = adds * step_cycles(micro_tile.mr, micro_tile.nr) + end
     push = constants.TILES_PUSH_CYCLES * micro_tile.mr * micro_tile.nr
     cycles = groups * a * b * taps * (portions * block + leaves * nest.chains * push)
     read_ns = machine.traffic_ns(problem.operand_format.dtype.itemsize)
     elements = {"src": conv.src_channels * conv.taps, "dst": conv.dst_channels}
     pack_a, pack_b = (
         (pack_ns + read_ns) * elements[tensor] * portions * SPLIT_TERMS
-        for pack_ns, tensor in zip((constants.TILES_ROWS_NS, constants.TILES_PAIRS_NS), operands, strict=True)
+        for pack_ns, tensor in zip(_pack_ns(machine, spec), operands, strict=True)
     )
     store = stored_ns(problem, nest, machine, spec, operands)
     return Costs(spec, operands, cycles * machine.cycle_ns, store, pack_a, pack_b)
+
+
+def _pack_ns(machine: Machine, spec: SplitKSpec) -> tuple[float, float]:
+    """Return the times to pack an element of A and of B in ns."""
+    if spec.tiles:
+        return constants.TILES_ROWS_NS, constants.TILES_PAIRS_NS
+    return constants.PORTION_PACK_NS * max(1.0, spec.isa.lanes / spec.a.width), constants.PORTION_PACK_NS
 
 
 def timed(
@@ -170,7 +192,8 @@ def schedule(nest: WeightsNest, plan: SplitKPlan, accumulate: bool) -> Schedule:
         "padded": int(positions["padded"][0]),
         "tiles_at": scratch_bytes,
     }
-    add_condition(tables, numbers)
+    if spec.k_per_add == 2:
+        add_condition(tables, numbers)
     first = (nest.src_offset, 0) if operands[0].tensor == "src" else (0, nest.src_offset)
     whole = scratch_bytes + own_bytes
     return Schedule(tables, numbers, whole, first, all_tasks.partial_bytes, all_tasks.counters)
@@ -202,8 +225,9 @@ def _of_chains(nest: WeightsNest, terms: Ints) -> tuple[Ints, Ints]:
 def _operand_numbers(nest: WeightsNest, plan: SplitKPlan, operand: OperandStrides, max_k: int) -> dict[str, int]:
     """Return the values of OPERAND. The maxima of a panel are before its minimum exponents."""
     numbers = operand_numbers(nest, plan, operand, max_k)
+    panel = numbers["read_image"] + 2 * LINE_BYTES
     prefetch = wrapped(operand.k * operand.stride * SPLIT_TERMS * constants.TILES_PREFETCH)
-    return numbers | {"panel": numbers["panel"] + LINE_BYTES, "prefetch": prefetch}
+    return numbers | {"panel": panel, "prefetch": prefetch}
 
 
 def own_parts(spec: SplitKSpec, channels: int = 0) -> dict[str, int]:
@@ -216,7 +240,7 @@ def own_parts(spec: SplitKSpec, channels: int = 0) -> dict[str, int]:
         "configured": LINE_BYTES,
         "addresses": SPLIT_TERMS * SEGMENT_BITS.bytes,
         "count": LINE_BYTES,
-        "rows": SIDE * LINE_BYTES,
+        "rows": max(SIDE, spec.a.width, spec.b.width) * LINE_BYTES,
         "sums": spec.tile_bytes,
         "zeros": 2 * channels + LINE_BYTES,
     }

@@ -1,4 +1,4 @@
-"""Weight gradients by tiles of AMX:
+"""Weight gradients by portions of 32 positions, which tiles of AMX or vectors multiply:
 
     for cache block of task:
         for group:
@@ -8,31 +8,42 @@
                 for panel of B:
                     for panel of A:
                         for chain of cache block:
-                            multiply the portions of the chain by tiles, and push the sums to the reduction tree
+                            multiply the portions of the chain, and push the sums to the reduction tree
 
-A portion has 32 positions. A panel of A has the positions of each channel in a row of 64 bytes; a panel of B has pairs
-of neighbouring positions. The sums of all panels and taps stay in scratch until the task has its last cache block.
+The sums of all panels and taps stay in scratch until the task has its last cache block.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
-from convgrad.engines.llvm.intrinsics import high_sum, low_sum
-from convgrad.engines.llvm.microkernel import Values, by_height, by_width, heights_of
+from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high_sum, low_sum
+from convgrad.engines.llvm.microkernel import (
+    CHAIN_TAGS,
+    Values,
+    by_height,
+    by_width,
+    even_and_odd,
+    heights_of,
+    multiply_add,
+    outer_product,
+    sum_names,
+)
 from convgrad.engines.llvm.pairs import BF16_BYTES, pairs_allowed
-from convgrad.engines.llvm.split_k import pack_tiles as pack
+from convgrad.engines.llvm.split_k import pack_cells
+from convgrad.engines.llvm.split_k import pack_portions as pack
 from convgrad.engines.llvm.split_k.gemm_nest import reduce_parts, widths
 from convgrad.engines.llvm.split_k.nest import SplitKNest, combine_after, nest, trees, when_all_ended
 from convgrad.engines.llvm.tiles import TILES, TileProduct
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES
+from convgrad.plan.split_k.portions import own_parts
 from convgrad.plan.split_k.recipe import SplitKSpec
 from convgrad.plan.split_k.schedule import CHAIN
-from convgrad.plan.split_k.tiles import own_parts
 from convgrad.plan.tables import placed
 from convgrad.plan.tiling import SIDE, tile_rows
 from convgrad.spec.order import SPLIT_TERMS
@@ -42,12 +53,13 @@ SEVERAL_ROWS = 4  # of a micro-tile of vectors
 
 def bodies(module: Module, spec: SplitKSpec) -> None:
     """Emit the functions that the nest calls: packing, the reduction tree, and a micro-kernel of each width."""
-    pack.packs(module, spec)
+    pack.lists(module, spec)
+    (pack.of_tiles if spec.tiles else pack_cells.packs)(module, spec)
     trees(module, spec)
     for vectors in widths(spec):
-        for rows in heights_of(spec.micro_tile.mr, SEVERAL_ROWS):
+        for rows in heights_of(spec.micro_tile.mr, SEVERAL_ROWS) if spec.tiles else ():
             by_vectors(module, spec, rows, vectors)
-        tile(module, spec, vectors)
+        (tile if spec.tiles else vector_tile)(module, spec, vectors)
 
 
 # -- the loop nest --
@@ -79,7 +91,8 @@ def task(module: Module, spec: SplitKSpec) -> None:
             group.next(sums=f.at(group.sums, panels * t.taps * args.panel_sums))
         with f.when(f.compare("ne", block.stores, 0) & going(f, args)):
             _store(n)
-    TILES[spec.isa.tiles](f).release()
+    if spec.tiles:
+        TILES[spec.isa.tiles](f).release()
     with when_all_ended(n):
         reduce_parts(n)
     f.done()
@@ -94,8 +107,10 @@ def _panels(n: SplitKNest, block: Named, group: Value, tap: Loop, own: Values) -
     with f.loop(n.b.task.count, y=packed[1], **of_panels) as b:
         left = n.columns_left(t.group + group, n.b.task.first + b.index)
         with f.loop(n.a.task.count, x=packed[0], **{name: b.carried[name] for name in of_panels}) as a:
-            minima = (pack.minima(f, n.a, a.x), pack.minima(f, n.b, b.y))
-            pairs = pairs_allowed(f, n.spec.isa, args, minima) & pack.finite(n, a.x, b.y)
+            flags = {"finite": pack.finite(n, a.x, b.y)}
+            if n.spec.k_per_add == 2:
+                minima = (pack.minima(f, n.a, a.x), pack.minima(f, n.b, b.y))
+                flags["pairs"] = pairs_allowed(f, n.spec.isa, args, minima) & flags["finite"]
             partial = f.at(f.at(args.partial_sums, t.partial_sums), a.number * (args.leaves * n.spec.tile_bytes))
             existing = f.at(args.existing, (t.tap + tap.index) * args.portions * pack.BITS_BYTES)
             with f.loop(block.chains, x=a.x, y=b.y, chain=f.at(args.chains, block.chain * CHAIN.bytes)) as iteration:
@@ -104,20 +119,20 @@ def _panels(n: SplitKNest, block: Named, group: Value, tap: Loop, own: Values) -
                     "arguments": f.arguments,
                     "x": iteration.x,
                     "y": iteration.y,
-                    "pairs": pairs,
+                    **flags,
                     "portions": chain.portions,
                     "terms": chain.segments,
                     "existing": f.at(existing, chain.segment * pack.BITS_BYTES),
                     "node": a.sums,
                     "first": tree.begins(f, chain.number),
-                    "sums": own["sums"],
-                    "configured": own["configured"],
                 }
+                if n.spec.tiles:
+                    of_chain |= {name: own[name] for name in ("sums", "configured")}
                 by_width(f, n.spec.isa.lanes, widths(n.spec), left, "tile", of_chain)
                 combine_after(n, a.sums, chain, partial)
                 iteration.next(
-                    x=f.at(iteration.x, chain.portions * pack.portion_bytes(n.spec.a)),
-                    y=f.at(iteration.y, chain.portions * pack.portion_bytes(n.spec.b)),
+                    x=f.at(iteration.x, chain.portions * pack.portion_bytes(n.spec, n.spec.a)),
+                    y=f.at(iteration.y, chain.portions * pack.portion_bytes(n.spec, n.spec.b)),
                     chain=f.at(iteration.chain, CHAIN.bytes),
                 )
             a.next(x=f.at(a.x, n.a.args.panel), sums=f.at(a.sums, t.taps * args.panel_sums), number=a.number + t.taps)
@@ -153,6 +168,7 @@ def tile(module: Module, spec: SplitKSpec, vectors: int) -> None:
         arguments="ptr",
         x="ptr",
         y="ptr",
+        finite="i64",
         pairs="i64",
         portions="i64",
         terms="i64",
@@ -182,6 +198,74 @@ def tile(module: Module, spec: SplitKSpec, vectors: int) -> None:
     f.done()
 
 
+def vector_tile(module: Module, spec: SplitKSpec, vectors: int) -> None:
+    """Emit ``tile<vectors>`` for vectors, which computes the sums of a chain and pushes them to ``node``.
+
+    Rows of cells are added to both chains in turn. If ``pairs`` is 0, halves of pairs are added one by one. If
+    ``finite`` is 0, only the terms that exist are added.
+    """
+    flags = {"finite": "i64", "pairs": "i64"} if spec.k_per_add == 2 else {"finite": "i64"}
+    of_memory = {"x": "ptr", "y": "ptr", "portions": "i64", "terms": "i64", "existing": "ptr", "node": "ptr"}
+    f = module.function(f"tile{vectors}", False, arguments="ptr", **of_memory, first="i1", **flags)
+    kind, vector_bytes = f"<{spec.isa.lanes} x float>", spec.isa.lanes * F32_BYTES
+    names = [name for tag in CHAIN_TAGS for name in sum_names(spec.micro_tile.mr, vectors, tag)]
+    zeros, half = {name: f.zeros(kind) for name in names}, len(names) // 2
+    memory = f.alloca(kind, half)
+    blocks = [f.at(memory, n * vector_bytes) for n in range(half)]
+    for place in blocks:
+        f.store(f.zeros(kind), place)
+    single = (high_sum, low_sum) if spec.k_per_add == 2 else (multiply_add,)
+    fast = PAIR_SUMS[spec.isa.pairs] if spec.k_per_add == 2 else multiply_add
+    turns, allowed = f.value(SPLIT_TERMS // (2 * spec.k_per_add)), f.pairs if spec.k_per_add == 2 else f.finite
+    begin = {"x": f.x, "y": f.y, "existing": f.existing, "left": f.terms}
+    with f.loop(f.portions, **begin) as portion:
+        state = {"a": portion.x, "b": portion.y, **zeros}
+        state = _turns(f, spec, vectors, turns & allowed, state, ((fast,), None))
+        bits = pack.within(f, portion.left) & f.load("i64", portion.existing)
+        state = _turns(f, spec, vectors, turns & (f.value(-1) - allowed), state, (single, bits))
+        sums = even_and_odd(f, [state[name] for name in names])
+        for value, place in zip(sums, blocks, strict=True):
+            f.store(f.add(f.load(kind, place), value), place)
+        portion.next(
+            x=f.at(portion.x, pack.portion_bytes(spec, spec.a)),
+            y=f.at(portion.y, pack.portion_bytes(spec, spec.b)),
+            existing=f.at(portion.existing, pack.BITS_BYTES),
+            left=portion.left - SPLIT_TERMS,
+        )
+    shape = product(range(spec.micro_tile.mr), range(vectors))
+    node = [f.at(f.node, (r * spec.micro_tile.nr + v) * vector_bytes) for r, v in shape]
+    tree.push(f, [f.load(kind, place) for place in blocks], node, f.first)
+    f.done()
+
+
+def _turns(
+    f: Function,
+    spec: SplitKSpec,
+    vectors: int,
+    count: Value,
+    state: Values,
+    how: tuple[Sequence[MultiplyAdd], Value | None],
+) -> Values:
+    """Emit a loop that adds a row of cells to each chain, and return the new state.
+
+    ``how`` are the multiply-adds of a cell, and bits or None. Terms without a bit are skipped.
+    """
+    adds, bits = how
+    lanes, shape, word = spec.isa.lanes, spec.micro_tile, "float" if spec.k_per_add == 1 else "i32"
+    with f.loop(count, **state, **({} if bits is None else {"bits": bits})) as turn:
+        for chain in range(2):
+            a, b = f.at(turn.a, chain * shape.mr * F32_BYTES), f.at(turn.b, chain * spec.width * F32_BYTES)
+            columns = [f.load(f"<{lanes} x {word}>", b, v * lanes * F32_BYTES) for v in range(vectors)]
+            for n, add in enumerate(adds):
+                exists = None if bits is None else f.compare("ne", turn.bits & (1 << (chain + 2 * n)), 0)
+                rows = (f.splat(f.load(word, a, r * F32_BYTES), lanes) for r in range(shape.mr))
+                outer_product(turn.following, rows, columns, add, CHAIN_TAGS[chain], exists)
+        turn.next(a=f.at(turn.a, 2 * shape.mr * F32_BYTES), b=f.at(turn.b, 2 * spec.width * F32_BYTES))
+        if bits is not None:
+            turn.next(bits=turn.bits >> (2 * spec.k_per_add))
+    return {name: turn.carried[name] for name in state}
+
+
 def _by_tiles(f: Function, spec: SplitKSpec, vectors: int, to: Value) -> None:
     """Multiply all portions by tiles, and store the sums at ``to``."""
     heights, pitch = tile_rows(spec.micro_tile.mr), spec.width * F32_BYTES
@@ -191,7 +275,9 @@ def _by_tiles(f: Function, spec: SplitKSpec, vectors: int, to: Value) -> None:
     with f.loop(f.portions, x=f.x, y=f.y) as portion:
         rows = [f.at(portion.x, sum(heights[:n]) * LINE_BYTES) for n in range(len(heights))]
         tiles.multiply(rows, f.value(LINE_BYTES), portion.y, spec.micro_tile.nr * LINE_BYTES)
-        portion.next(x=f.at(portion.x, pack.portion_bytes(spec.a)), y=f.at(portion.y, pack.portion_bytes(spec.b)))
+        portion.next(
+            x=f.at(portion.x, pack.portion_bytes(spec, spec.a)), y=f.at(portion.y, pack.portion_bytes(spec, spec.b))
+        )
     tiles.store(to, pitch)
 
 
@@ -219,8 +305,8 @@ def by_vectors(module: Module, spec: SplitKSpec, rows: int, vectors: int) -> Non
             both = f.add(pair.carried[f"chain{r}_{v}"], pair.carried[f"odd{r}_{v}"])
             portion.next(**{f"total{r}_{v}": f.add(portion.carried[f"total{r}_{v}"], both)})
         portion.next(
-            x=f.at(portion.x, pack.portion_bytes(spec.a)),
-            y=f.at(portion.y, pack.portion_bytes(spec.b)),
+            x=f.at(portion.x, pack.portion_bytes(spec, spec.a)),
+            y=f.at(portion.y, pack.portion_bytes(spec, spec.b)),
             existing=f.at(portion.existing, pack.BITS_BYTES),
             left=portion.left - SPLIT_TERMS,
         )
