@@ -123,7 +123,7 @@ def _cache_block(
     if spec.body == DEPTHWISE:  # operands are read in place, and scratch has the sums of chains
         return _block_of(0, batch if chains == 1 else 1), (levels + 1) * spec.tile_bytes * groups * taps
     if spec.body == PORTIONS:
-        return _block_of_tiles(nest, machine, spec, part), 0
+        return _block_of_portions(nest, machine, spec, part), 0
     position, everything = _position(nest, spec, operands, part, size), batch * conv.positions
     fits = (
         max(position.two_panels, position.read) * everything <= half
@@ -147,7 +147,7 @@ def _cache_block(
     return _block_of(taken, 1), int(position.packed * taken * positions) + sums
 
 
-def _block_of_tiles(nest: WeightsNest, machine: Machine, spec: SplitKSpec, part: Sequence[int]) -> Mapping[str, int]:
+def _block_of_portions(nest: WeightsNest, machine: Machine, spec: SplitKSpec, part: Sequence[int]) -> Mapping[str, int]:
     """Return the size of cache blocks: one chain or, if the sums of the task exceed L2, as many as fit in L2.
 
     Chains of a cache block are added while the sums of a micro-tile are in L1. But several chains do not fit in L1.

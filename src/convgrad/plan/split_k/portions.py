@@ -2,7 +2,7 @@
 
 A micro-tile has one tap. It multiplies portions of 32 positions, which may be in several rows and images. Tables have
 the offset of each position of a leaf in src and dst. A tap adds an offset in src. Positions at which it reads padding
-are packed as zeros, which add nothing if dst is finite. If a sum is not finite, vectors add the terms that exist.
+are packed as zeros, which add nothing if dst is finite. If it is not, only the terms that exist are added.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SEGMENT_BITS = Record("offset", "bits")  # neighbours in a portion: the offset o
 
 
 def unsupported(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
-    """Return why tiles do not apply, or the empty string."""
+    """Return why kernels of portions do not apply, or the empty string."""
     if order_of(problem).chains == 1:
         return "sums have one chain"
     for tensor in ("src", "dst"):
@@ -76,7 +76,7 @@ def _axis_read(problem: Problem, nest: WeightsNest, tensor: str) -> tuple[str, i
 
 
 def kernels(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
-    """Yield the kernels, in which the rows of tiles are channels of src or of dst."""
+    """Yield the kernels of tiles or, without AMX, of vectors. A is src or dst."""
     names, channels = (problem.operand_format.name, problem.output_format.name), per_group(nest)
     axis = {tensor: _axis_read(problem, nest, tensor) for tensor in channels}
     for a, b in EITHER_WAY:
