@@ -128,7 +128,7 @@ def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) 
 
 def _fills_blocks(a: Operand, b: Operand) -> bool:
     """Return whether packing fills the last block of a tap with zeros."""
-    return a.contiguous == CHANNELS and not a.in_place and b.contiguous != TAPS and not b.in_place
+    return not a.in_place and not b.in_place
 
 
 def contiguous_axes(view: ForwardNest, operand: str, output: str) -> tuple[Operand, Operand, str]:

@@ -73,6 +73,10 @@ def pack_b(module: Module, spec: GemmSpec) -> None:
 
     if spec.b.contiguous == TAPS:
         in_pairs(copy, "rows", all_taps, f.source, f.to)
+        if spec.tiles:
+            with f.loop(a.taps, to=f.to) as tap:
+                _fill_block(f, spec, k, tap.to)
+                tap.next(to=f.at(tap.to, a.b_tap))
     else:
         nested(f, [(axis.kernel, axis.tap) for axis in axes], f.source, f.to, one_tap)
     f.done()
@@ -174,8 +178,10 @@ def pack_line(module: Module, spec: GemmSpec) -> None:
             copy.contiguous(channels, position.source, position.to, swapped, whole=spec.tiles)
             position.next(source=f.at(position.source, copy.row), to=f.at(position.to, last_axis.step))
     else:
+        if spec.tiles:
+            _clear_blocks(f, spec, channels, last_axis.step)
         with ExitStack() as otherwise:
-            for number in FEW_CHANNELS if spec.a.contiguous == SPATIAL else ():
+            for number in FEW_CHANNELS if spec.a.contiguous == SPATIAL and spec.chains == 1 else ():
                 size = spec.packed_k_bytes(number)
                 with f.when(f.compare("eq", channels, number) & f.compare("eq", last_axis.step, size)):
                     replace(copy, pitch=size).few_along_rows(order_of_k(number, swapped), f.source, f.to)
@@ -184,6 +190,14 @@ def pack_line(module: Module, spec: GemmSpec) -> None:
                 copy, "columns", Copy.along_rows if spec.a.contiguous == SPATIAL else Copy.one_by_one, f.source, f.to
             )
     f.done()
+
+
+def _clear_blocks(f: Function, spec: GemmSpec, k: Value, step: Value) -> None:
+    """Write zeros to the last block of each of ``count`` rows of A, because tiles multiply whole blocks."""
+    last = _packed_k(spec, k) * BYTES[spec.operand] - LINE_BYTES
+    with f.loop(f.count, to=f.at(f.to, last)) as row:
+        f.store(f.zeros(f"<{LINE_BYTES} x i8>"), row.to)
+        row.next(to=f.at(row.to, step))
 
 
 def pack_once(module: Module, spec: GemmSpec) -> None:
