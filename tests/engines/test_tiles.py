@@ -127,7 +127,7 @@ def test_what_is_not_tiled() -> None:
 def test_the_inner_loop_is_ideal() -> None:
     """Four products of tiles take two tiles of A and two of B, which are loaded once."""
     spec = GemmSpec(
-        ISAS["amx"], "bf16", "bf16", 32, 2, True, 2, Operand(CHANNELS, in_place=True), Operand(STRIDED), CHANNELS,
+        ISAS["amx"], "bf16", "bf16", 32, 2, True, 2, Operand(CHANNELS), Operand(STRIDED), CHANNELS,
         k_per_add=2, chains=2, tiles=True,
     )  # fmt: skip
     text = jit.assembly(module_of(spec), ISAS["amx"])

@@ -186,8 +186,8 @@ class Copy:
                     f.prefetch(f.at(place, self.row * PREFETCH_PACK_POSITIONS))
             row.next(source=f.at(row.source, self.row))
 
-    def contiguous(self, count: Value, source: Value, to: Value, swapped: bool = False, whole: bool = False) -> None:
-        """Copy elements; exchange 2i and 2i + 1 if ``swapped``, no odd last one; fill the last vector if ``whole``."""
+    def contiguous(self, count: Value, source: Value, to: Value, swapped: bool = False) -> None:
+        """Copy elements. If ``swapped``, exchange 2i and 2i + 1, except an odd last one."""
         f, lanes, cells = self.f, self.lanes, self.cells
         unit = lanes * cells.elements
         shift = unit.bit_length() - 1
@@ -205,9 +205,6 @@ class Copy:
         left = count - (count >> shift) * unit
         with f.when(f.compare("sgt", left, 0)):
             values = vector(many.source, cells.masks(left), f.mask(left - (left & 1), lanes))
-            if whole:
-                f.store(values, many.to)
-                return
             f.masked_store(values, many.to, f.mask(left + (cells.elements - 1) >> cells.elements - 1, lanes))
 
     # -- contiguous along rows --

@@ -146,7 +146,9 @@ def _a_ns(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tuple[int,
     inputs, channels = prod(axis.inputs for axis in view.axes), view.groups * view.channels
     read_inputs = inputs * prod(_halo(axis, size) for axis, size in zip(view.axes, block, strict=True))
     read = machine.traffic_ns(FORMATS[spec.operand].dtype.itemsize) * spec.a.stride  # reads bring whole cache lines
-    pack = pack_ns(machine, spec.a.contiguous)
+    pack = pack_ns(machine, spec.a.contiguous) + paired_ns(spec.k_per_add)
+    if spec.tiles and spec.a.contiguous == CHANNELS:
+        pack = constants.TILES_COPY_NS
     exponents = constants.MIN_EXPONENT_NS if spec.k_per_add == 2 else 0.0
     if spec.a.in_place:
         return read_inputs * channels * (read + exponents), 0.0, 0.0
@@ -157,7 +159,7 @@ def _a_ns(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tuple[int,
     if spec.a.contiguous == SPATIAL:
         line = _line(view, block)
         pack = pack * _in_squares(spec, line) + machine.traffic_ns(shared.SEGMENT_BYTES) / line
-    return read_inputs * channels * (read + pack + paired_ns(spec.k_per_add)), once, again
+    return read_inputs * channels * (read + pack), once, again
 
 
 def _halo(axis: Along, size: int) -> float:
@@ -174,7 +176,8 @@ def crowded(view: ForwardNest) -> bool:
 
 def tile_cycles(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tuple[int, ...]) -> float:
     """Return the cycles of all micro-tiles of all groups."""
-    adds = view.k if spec.tiles else chain_adds(spec.filled(view.k), spec.k_per_add, machine)
+    k = spec.filled(view.k)
+    adds = k if spec.tiles else chain_adds(k, spec.k_per_add, machine)
     widths = _widths(view, spec)
     of_width = {v: _region_cycles(view, spec, v, block, adds) for v in set(widths)}
     cycles = view.groups * sum(map(of_width.__getitem__, widths))

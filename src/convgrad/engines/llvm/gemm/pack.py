@@ -173,13 +173,13 @@ def pack_line(module: Module, spec: GemmSpec) -> None:
     swapped = spec.swaps_pairs and spec.k_per_add == 1
     if swapped:
         copy = replace(copy, offset=lambda column: taken(f, spec, column, channels) * k_stride)
+    if spec.tiles:
+        _clear_last_blocks(f, spec, channels, last_axis.step)
     if spec.a.contiguous == CHANNELS:
         with f.loop(f.count, source=f.source, to=f.to) as position:
-            copy.contiguous(channels, position.source, position.to, swapped, whole=spec.tiles)
+            copy.contiguous(channels, position.source, position.to, swapped)
             position.next(source=f.at(position.source, copy.row), to=f.at(position.to, last_axis.step))
     else:
-        if spec.tiles:
-            _clear_blocks(f, spec, channels, last_axis.step)
         with ExitStack() as otherwise:
             for number in FEW_CHANNELS if spec.a.contiguous == SPATIAL and spec.chains == 1 else ():
                 size = spec.packed_k_bytes(number)
@@ -192,10 +192,11 @@ def pack_line(module: Module, spec: GemmSpec) -> None:
     f.done()
 
 
-def _clear_blocks(f: Function, spec: GemmSpec, k: Value, step: Value) -> None:
-    """Write zeros to the last block of each of ``count`` rows of A, because tiles multiply whole blocks."""
-    last = _packed_k(spec, k) * BYTES[spec.operand] - LINE_BYTES
-    with f.loop(f.count, to=f.at(f.to, last)) as row:
+def _clear_last_blocks(f: Function, spec: GemmSpec, k: Value, step: Value) -> None:
+    """Set the last block of ``count`` rows of A to zeros, if ``k`` does not fill it: tiles multiply whole blocks."""
+    filled = _packed_k(spec, k)
+    rows = f.select(f.compare("eq", filled, k), f.value(0), f.count)
+    with f.loop(rows, to=f.at(f.to, filled * BYTES[spec.operand] - LINE_BYTES)) as row:
         f.store(f.zeros(f"<{LINE_BYTES} x i8>"), row.to)
         row.next(to=f.at(row.to, step))
 
