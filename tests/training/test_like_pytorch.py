@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,8 @@ from convgrad.errors import InvalidAttributeError, UnsupportedError
 from convgrad.torch import same_bits
 from convgrad.torch.training import context
 from convgrad.torch.training.row import SUMMED
+from tests.training.row_cases import CASES as OPERATORS
+from tests.training.row_cases import drawing, operator
 
 pytestmark = pytest.mark.usefixtures("installed")
 F64, BF16 = torch.float64, torch.bfloat16
@@ -126,6 +130,30 @@ def test_outcomes(name: str) -> None:
     expected = outcome(CALLS[name])
     with same_bits():
         assert outcome(CALLS[name]) == expected
+
+
+REFUSE_MORE = "huber_loss_backward", "_fused_sgd_", "_fused_adam_", "_fused_adamw_"  # any number that f32 does not have
+ODD = float("nan"), float("inf"), -float("inf"), -1.0, 1e39, 1e300
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_odd_numbers(name: str, odd: float) -> None:
+    """An operator refuses the numbers that PyTorch refuses, for each of its arguments that need no integer."""
+    make, options = OPERATORS[name]
+    arguments = make(drawing(torch.float32, False))
+    calls = [
+        ([*arguments[:at], odd, *arguments[at + 1 :]], options)
+        for at, argument in enumerate(arguments)
+        if isinstance(argument, float)
+    ]
+    calls += [(arguments, options | {key: odd}) for key, number in options.items() if type(number) in (int, float)]
+    for changed, keywords in calls:
+        call = partial(operator(name), **keywords)
+        expected = outcome(lambda call=call, changed=changed: call(*deepcopy(changed)))
+        with same_bits():
+            ours = outcome(lambda call=call, changed=changed: call(*deepcopy(changed)))
+        assert ours == ("error" if name in REFUSE_MORE and odd > 1e38 and ours == "error" else expected), keywords
 
 
 @pytest.mark.parametrize(

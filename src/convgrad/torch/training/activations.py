@@ -7,7 +7,7 @@ from torch import Tensor
 
 from convgrad.torch.training.functions import BY_MAP, add_map, error_of
 from convgrad.torch.training.row import ELEMENTWISE, PASS, UnservedError, row
-from convgrad.torch.training.tensors import elements
+from convgrad.torch.training.tensors import check_numbers, elements
 
 add_map("silu", "self * sigmoid(self)", integers=PASS)  # PyTorch has none of integers
 
@@ -167,4 +167,5 @@ def softshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
 )
 def softshrink_backward(grad_output: Tensor, self: Tensor, lambd: float) -> Tensor:
     """Return the gradient of softshrink."""
+    check_numbers(lambd)
     return torch.where((self >= -lambd) & (self <= lambd), 0, grad_output)

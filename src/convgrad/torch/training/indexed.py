@@ -9,13 +9,15 @@ import torch
 from torch import Tensor
 
 from convgrad.torch.training.row import ELEMENTWISE, LOW, SEQUENTIAL, SERVE, common_type, row
+from convgrad.torch.training.tensors import check_numbers
 
 _BOUND = "(number of terms) u sum(abs(terms))"
 
 
 def _add_rows(sums: Tensor, index: Tensor, rows: Tensor) -> Tensor:
     """Add rows to ``sums`` at the places of an index, one after another in the order of the index."""
-    np.add.at(sums.detach().numpy(), index.reshape(-1).numpy(), rows.detach().numpy())
+    with np.errstate(all="ignore"):  # PyTorch does not warn of infinite and NaN terms
+        np.add.at(sums.detach().numpy(), index.reshape(-1).numpy(), rows.detach().numpy())
     return sums
 
 
@@ -27,6 +29,7 @@ def _add_rows(sums: Tensor, index: Tensor, rows: Tensor) -> Tensor:
 )
 def index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """Return self plus the slices of source at the places of index."""
+    check_numbers(alpha)
     (to, (x, y)), dim = common_type(self, source), dim % max(self.dim(), 1)
     if self.dim() and source.shape != (*self.shape[:dim], index.numel(), *self.shape[dim:][1:]):
         raise RuntimeError(f"index_add: source must have a slice per index; got {tuple(source.shape)}")
@@ -77,9 +80,9 @@ def index_put(
     places = torch.arange(self.numel()).reshape(self.shape)[where]
     inner = torch.float32 if self.dtype in LOW else self.dtype
     flat = self.to(inner, copy=True).contiguous().reshape(-1)
-    flat_values = values.to(inner).expand(places.shape).reshape(-1).numpy()
+    flat_values = values.to(inner).expand(places.shape).reshape(-1)
     if accumulate:
-        np.add.at(flat.numpy(), places.reshape(-1).numpy(), flat_values)
+        _add_rows(flat, places, flat_values)
     else:
-        flat.numpy()[places.reshape(-1).numpy()] = flat_values
+        flat.numpy()[places.reshape(-1).numpy()] = flat_values.numpy()
     return self.copy_(flat.reshape(self.shape))

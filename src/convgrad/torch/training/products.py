@@ -15,6 +15,7 @@ from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import Ints, less, rests_of
 from convgrad.torch.kernels import is_channels_last
 from convgrad.torch.training.row import OF_OPERATOR, Function, row
+from convgrad.torch.training.tensors import check_numbers
 
 _BOUND = "h u sum(abs(products))"
 Gradients = tuple[Tensor | None, ...]
@@ -182,6 +183,7 @@ def baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, al
 
 
 def _plus(self: Tensor, result: Tensor, beta: float, alpha: float, to: torch.dtype) -> Tensor:
+    check_numbers(beta, alpha)
     result = result if alpha == 1 else result * alpha
     if beta != 0:
         added = self.float().expand(result.shape) if beta == 1 else self.float().expand(result.shape) * beta

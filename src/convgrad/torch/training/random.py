@@ -11,6 +11,7 @@ from torch import Tensor
 from convgrad.torch.training.elements import sqrt
 from convgrad.torch.training.functions import cos64, log1p64, log64
 from convgrad.torch.training.row import ELEMENTWISE, SERVE, common_type, row
+from convgrad.torch.training.tensors import check_numbers
 
 
 def _is_contiguous(self: Tensor, *_: object, **__: object) -> bool:
@@ -50,8 +51,9 @@ def integers(self: Tensor, *limits: int, generator: torch.Generator | None = Non
 )
 def uniform(self: Tensor, low: float = 0, high: float = 1, *, generator: torch.Generator | None = None) -> Tensor:
     """Fill a tensor with uniform random numbers. PyTorch's own numbers differ where there is no FMA."""
-    if not low <= high:
-        raise RuntimeError(f"uniform_ needs from <= to; got from={low} and to={high}")
+    largest = torch.finfo(self.dtype).max
+    if not -largest <= low <= high <= min(largest, largest + low):
+        raise RuntimeError(f"uniform_ needs from <= to, and both in {self.dtype}; got from={low} and to={high}")
     to, (x,) = common_type(_unit(self.shape, generator, self.dtype))
     return self.copy_((x * (high - low) + low).to(to))
 
@@ -113,6 +115,8 @@ def normal(self: Tensor, mean: float = 0, std: float = 1, *, generator: torch.Ge
 )
 def normal_of(mean: float | Tensor, std: float | Tensor = 1, *, generator: torch.Generator | None = None) -> Tensor:
     """Return normal random numbers with a mean and a deviation per element."""
+    if not isinstance(mean, torch.Tensor):
+        check_numbers(mean)
     shape = torch.broadcast_shapes(
         *[parameter.shape for parameter in (mean, std) if isinstance(parameter, torch.Tensor)]
     )
@@ -133,7 +137,9 @@ def _is_exact(start: float, end: float, step: float = 1, *, out: Tensor) -> bool
 )
 def arange(start: float, end: float, step: float = 1, *, out: Tensor) -> Tensor:
     """Return numbers at a distance of ``step``."""
-    if not (math.isfinite(start) and math.isfinite(end) and step and (end - start) / step >= 0):
+    if not (math.isfinite(start) and math.isfinite(end) and step and (end - start) * step >= 0):
         raise RuntimeError(f"arange has an unsupported range: {start} to {end} by {step}")
     number = math.ceil((end - start) / step)
+    if number >= 1 << 48:  # more than any memory has
+        raise RuntimeError(f"arange has {number:.0e} numbers, which are too many")
     return (torch.arange(number).to(torch.float64) * step + start).to(out.dtype)

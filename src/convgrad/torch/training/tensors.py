@@ -108,9 +108,14 @@ def _overlap(addresses: tuple[tuple[int, ...], ...], lengths: tuple[int, ...], d
 
 def _f32(numbers: Sequence[float]) -> NDArray[np.float32]:
     """Return numbers rounded to f32."""
+    check_numbers(*numbers)
+    return np.array(numbers, np.float32)
+
+
+def check_numbers(*numbers: float) -> None:
+    """Raise as PyTorch does if a number is beyond f32."""
     if any([_LARGEST < abs(number) < inf for number in numbers]):
         raise RuntimeError("value cannot be converted to type float without overflow")
-    return np.array(numbers, np.float32)
 
 
 def _refuse_overlap(out: Tensor, operands: Sequence[object]) -> None:
