@@ -44,6 +44,8 @@ from convgrad.spec.problem import Problem
 
 ADDRESS_BYTES = 8
 MAX_STRIDE = 2  # elements from a position to the next, if positions are contiguous
+# A row of CHAIN with other names: the number of the chain's first portion in the leaf, and the number of its terms.
+PORTIONS_CHAIN = tree.CHAIN + Record("image", "portion", "terms", "portions")
 SEGMENT_BITS = Record("offset", "bits")  # neighbours in a portion: the offset of its position 0, and a bit of each
 
 

@@ -63,7 +63,7 @@ CACHE_BLOCK = Record(
     "stores",  # whether the task stores its sums after this block
 )  # fmt: skip
 # A chain's first image, its rows of SEGMENT, and its portions, which kernels read only if sums have two chains.
-# For tiles, "segment" is the number of its first portion in the leaf, and "segments" the number of its terms.
+# Kernels of portions read it as PORTIONS_CHAIN.
 CHAIN = tree.CHAIN + Record("image", "segment", "segments", "portions")
 
 

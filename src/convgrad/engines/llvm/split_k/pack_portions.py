@@ -20,9 +20,8 @@ from convgrad.engines.llvm.pairs import BF16_BYTES, halves, lesser, nothing_yet
 from convgrad.engines.llvm.split_k.nest import SplitKNest, TaskOperand
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import CHANNELS, SPATIAL
-from convgrad.plan.split_k.portions import ADDRESS_BYTES, SEGMENT_BITS
+from convgrad.plan.split_k.portions import ADDRESS_BYTES, PORTIONS_CHAIN, SEGMENT_BITS
 from convgrad.plan.split_k.recipe import SplitKOperand, SplitKSpec
-from convgrad.plan.split_k.schedule import CHAIN
 from convgrad.plan.tiling import SIDE
 from convgrad.spec.order import SPLIT_TERMS
 
@@ -86,18 +85,18 @@ def panels(n: SplitKNest, x: TaskOperand, block: Named, group: Value, own: Value
         panel.next(panel=f.at(panel.panel, x.args.panel))
     shift = f.value(0) if tap is None else f.load("i64", f.at(args.taps, tap * 8))
     source = f.at(f.at(x.args.data, (t.group + group) * x.args.group), shift)
-    of_chains = {"chain": f.at(args.chains, block.chain * CHAIN.bytes), "to": begin}
+    of_chains = {"chain": f.at(args.chains, block.chain * PORTIONS_CHAIN.bytes), "to": begin}
     with f.loop(block.chains, **of_chains) as iteration:
-        chain = columns(f, iteration.chain, CHAIN)
+        chain = columns(f, iteration.chain, PORTIONS_CHAIN)
         first = f.at(source, chain.image * x.args.image)
         by_segments = x.operand.contiguous == SPATIAL
         positions_bytes = x.args.segments * SEGMENT_BITS.bytes if by_segments else f.value(POSITIONS_BYTES)
         of_portions = {
-            "positions": f.at(x.args.packed, chain.segment * positions_bytes),
-            "existing": f.at(args.existing, ((tap or f.value(0)) * args.portions + chain.segment) * BITS_BYTES),
+            "positions": f.at(x.args.packed, chain.portion * positions_bytes),
+            "existing": f.at(args.existing, ((tap or f.value(0)) * args.portions + chain.portion) * BITS_BYTES),
             "to": iteration.to,
         }
-        with f.loop(chain.portions, left=chain.segments, **of_portions) as portion:
+        with f.loop(chain.portions, left=chain.terms, **of_portions) as portion:
             bits = within(f, portion.left)
             if tap is not None:
                 bits = bits & f.load("i64", portion.existing)
@@ -127,7 +126,7 @@ def panels(n: SplitKNest, x: TaskOperand, block: Named, group: Value, own: Value
                 existing=f.at(portion.existing, BITS_BYTES),
                 to=f.at(portion.to, portion_bytes(n.spec, x.operand)),
             )
-        iteration.next(chain=f.at(iteration.chain, CHAIN.bytes), to=portion.to)
+        iteration.next(chain=f.at(iteration.chain, PORTIONS_CHAIN.bytes), to=portion.to)
 
 
 def within(f: Function, terms: Value) -> Value:

@@ -41,9 +41,8 @@ from convgrad.engines.llvm.split_k.nest import SplitKNest, combine_after, nest, 
 from convgrad.engines.llvm.tiles import TILES, TileProduct
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES
-from convgrad.plan.split_k.portions import own_parts
+from convgrad.plan.split_k.portions import PORTIONS_CHAIN, own_parts
 from convgrad.plan.split_k.recipe import SplitKSpec
-from convgrad.plan.split_k.schedule import CHAIN
 from convgrad.plan.tables import placed
 from convgrad.plan.tiling import SIDE, tile_rows
 from convgrad.spec.order import SPLIT_TERMS
@@ -113,16 +112,18 @@ def _panels(n: SplitKNest, block: Named, group: Value, tap: Loop, own: Values) -
                 flags["pairs"] = pairs_allowed(f, n.spec.isa, args, minima) & flags["finite"]
             partial = f.at(f.at(args.partial_sums, t.partial_sums), a.number * (args.leaves * n.spec.tile_bytes))
             existing = f.at(args.existing, (t.tap + tap.index) * args.portions * pack.BITS_BYTES)
-            with f.loop(block.chains, x=a.x, y=b.y, chain=f.at(args.chains, block.chain * CHAIN.bytes)) as iteration:
-                chain = columns(f, iteration.chain, CHAIN)
+            with f.loop(
+                block.chains, x=a.x, y=b.y, chain=f.at(args.chains, block.chain * PORTIONS_CHAIN.bytes)
+            ) as iteration:
+                chain = columns(f, iteration.chain, PORTIONS_CHAIN)
                 of_chain = {
                     "arguments": f.arguments,
                     "x": iteration.x,
                     "y": iteration.y,
                     **flags,
                     "portions": chain.portions,
-                    "terms": chain.segments,
-                    "existing": f.at(existing, chain.segment * pack.BITS_BYTES),
+                    "terms": chain.terms,
+                    "existing": f.at(existing, chain.portion * pack.BITS_BYTES),
                     "node": a.sums,
                     "first": tree.begins(f, chain.number),
                 }
@@ -133,7 +134,7 @@ def _panels(n: SplitKNest, block: Named, group: Value, tap: Loop, own: Values) -
                 iteration.next(
                     x=f.at(iteration.x, chain.portions * pack.portion_bytes(n.spec, n.spec.a)),
                     y=f.at(iteration.y, chain.portions * pack.portion_bytes(n.spec, n.spec.b)),
-                    chain=f.at(iteration.chain, CHAIN.bytes),
+                    chain=f.at(iteration.chain, PORTIONS_CHAIN.bytes),
                 )
             a.next(x=f.at(a.x, n.a.args.panel), sums=f.at(a.sums, t.taps * args.panel_sums), number=a.number + t.taps)
         b.next(y=f.at(b.y, n.b.args.panel), **{name: a.carried[name] for name in of_panels})
