@@ -286,7 +286,6 @@ def micro_tiles(module: Module, spec: GemmSpec) -> None:
         f.store(at + arguments(f, spec).waiting_bytes, f.waiting)
         arguments_of_tile = f.parameters | {
             "sums": f.at(f.sums, at),
-            "count": f.chain_count,
             "data": data,
             "out": out,
             "bias": bias,

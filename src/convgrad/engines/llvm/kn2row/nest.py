@@ -144,7 +144,7 @@ def _micro_tile(
     values = places | {
         "arguments": f.arguments,
         "sums": f.at(f.scratch, a.sums_at),
-        "count": a.chain_count,
+        "chain_count": a.chain_count,
         "data": f.at(packed_a, row * a.row_bytes),
         "weights": panel.b,
         "out": f.at(panel.to, row * a.tap_bytes_out),
