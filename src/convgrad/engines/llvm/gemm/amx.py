@@ -91,14 +91,14 @@ class AmxTile(MicroTile):
         self.product.configure(f.configured)
         self.product.zero()
         total = f.at(f.sums, (a.levels - 1) * self.spec.tile_bytes)
-        with f.when(f.compare("eq", f.chain_count, 0)):
+        with f.when(f.compare("eq", f.chain_count, 0)):  # if no tap exists, the total is 0
             self.product.store(total, pitch)
         number = f.load("i64", f.chains, CHAIN.at("number"))
         begun = f.op("i1", f"xor {f.begins}, true") & f.op("i1", f"xor {tree.begins(f, number)}, true")
         with f.when(begun):
             self.product.load(f.sums, pitch)
         with f.loop(f.chain_count, chain=f.chains, segment=f.segments) as block:
-            self.multiply(block.segment)
+            self.multiply(block.segment)  # a chain has one segment: at most 32 k of one tap
             number, following = (f.load("i64", block.chain, at + CHAIN.at("number")) for at in (0, CHAIN.bytes))
             complete = tree.completes(f, number, following)
             last = f.compare("eq", block.index, f.chain_count - 1)

@@ -30,8 +30,8 @@ class Region:
     parts: list[Named]
     lists: tuple[Value, Value]  # addresses of the segments and of the chains
     chains: Value  # the number of chains
-    data: Value  # where position 0 of all axes is
-    out: Value
+    data: Value  # where the region's first output position reads through its first tap
+    out: Value  # where the first output is stored, without the offset of the panel
     axis: Value  # the axis along which micro-tiles are placed
     tiled: dict[str, Value]  # the region's part of this axis
     prefetch_offset: Value  # bytes from the A of the next micro-tile to what a micro-tile prefetches
@@ -44,7 +44,8 @@ def region(module: Module, spec: GemmSpec) -> None:
     """Emit ``region``, which lists a region's segments and computes its micro-tiles for each panel of B.
 
     If a panel of B exceeds half of the second cache, chains are divided into passes. Each pass adds some chains to all
-    micro-tiles of the panel, whose sums are in scratch between passes.
+    micro-tiles of the panel, whose sums are in scratch between passes. ``panel`` is the number of the first of
+    ``panels`` panels, and ``packed_panel`` its number among the panels that are packed.
     """
     names = [f"part{axis}" for axis in range(spec.axes)]
     f = module.function(
@@ -57,7 +58,7 @@ def region(module: Module, spec: GemmSpec) -> None:
         out="ptr",
         panel="i64",
         panels="i64",
-        packed="i64",
+        packed_panel="i64",
         **dict.fromkeys(names, "ptr"),
     )
     r = _listed(f, spec, [f.parameters[name] for name in names])
@@ -89,6 +90,7 @@ def _listed(f: Function, spec: GemmSpec, rows: list[Value]) -> Region:
     counted = f.alloca("i64", len(COUNTED.columns))
     f.call("segments", f.arguments, *lists, counted, **{f"part{axis}": row for axis, row in enumerate(rows)})
     of_lists = columns(f, counted, COUNTED)
+    # The next micro-tile's A is prefetched at its last tap. In a forward pass, no earlier tap reads these positions.
     chains, all_k, prefetch_offset = of_lists.chains, of_lists.k, of_lists.last_a
     parts = [columns(f, row, PART) for row in rows]
     data = reduce(lambda p, part: f.at(p, part.data), parts, f.data)
@@ -99,8 +101,8 @@ def _listed(f: Function, spec: GemmSpec, rows: list[Value]) -> Region:
     elif spec.prefetched == NEXT_BLOCK:
         prefetch_offset = _to_next_block(f, along(a, spec), parts)
     first_panel = {
-        "weights": f.weights if spec.b.in_place else f.at(f.scratch, a.b_at + f.packed * a.panel_bytes),
-        "bias": f.at(f.scratch, a.bias_at + f.packed * (spec.width * F32_BYTES)),
+        "weights": f.weights if spec.b.in_place else f.at(f.scratch, a.b_at + f.packed_panel * a.panel_bytes),
+        "bias": f.at(f.scratch, a.bias_at + f.packed_panel * (spec.width * F32_BYTES)),
         "first": f.panel * spec.width,
         "rate": _prefetch_rate(f, tiled["mr"] * tiled["data_step"], all_k),
     }
@@ -209,7 +211,7 @@ def _tiled_axis(f: Function, spec: GemmSpec, parts: Sequence[Named]) -> tuple[Va
     best: dict[str, Value] = {name: getattr(parts[-1], name) for name in PART.columns}
     which = f.value(len(parts) - 1)
     for at in () if spec.tiles_last_axis else reversed(range(len(parts) - 1)):
-        less = f.compare("slt", parts[at].waste, best["waste"])
+        less = f.compare("slt", parts[at].cycles, best["cycles"])
         best = {name: f.select(less, getattr(parts[at], name), best[name]) for name in PART.columns}
         which = f.select(less, f.value(at), which)
     return which, best
