@@ -72,7 +72,8 @@ PART = Record(  # a part of an axis; a region is one part of each axis
     "mr", "tiles", "cycles",  # micro-tiles along this axis: rows, number, 1024ths of a cycle per k and position
 )  # fmt: skip
 SEGMENT = Record("data", "weights", "count")  # byte offsets in A and in B; number of k
-CHAIN = Record("number", "segments", "segment")  # number in the tree, number of segments, bytes to the first segment
+# A block (`spec/order.py`): its number in the tree, its number of segments, and bytes to the first segment.
+CHAIN = Record("number", "segments", "segment")
 
 MAX_WEIGHED = 1 << 20  # if there are more output blocks, tasks assume that all have equal work
 

@@ -62,7 +62,7 @@ CACHE_BLOCK = Record(
     "a.first", "a.count", "b.first", "b.count",  # rows of PACKED that the block packs
     "stores",  # whether the task stores its sums after this block
 )  # fmt: skip
-# A chain's first image, its rows of SEGMENT, and its portions, which kernels read only if sums have two chains.
+# A block's (`spec/order.py`) first image, its rows of SEGMENT, and its portions, which only sums of two chains have.
 # Kernels of portions read it as PORTIONS_CHAIN.
 CHAIN = tree.CHAIN + Record("image", "segment", "segments", "portions")
 

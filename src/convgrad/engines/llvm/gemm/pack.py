@@ -1,7 +1,7 @@
 """Packing for forward passes and data gradients, in the order in which chains add k.
 
 B is packed as [tap][k][N index], and A as [M index][k]. A cell is an f32 value, or a bf16 pair if a multiply-add takes
-two k. The second k of a pair is in the high half.
+two k. The high half of a pair has the term that vectors add first, or for tiles the odd term.
 """
 
 from __future__ import annotations

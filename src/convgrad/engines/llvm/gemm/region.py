@@ -107,14 +107,17 @@ def _listed(f: Function, spec: GemmSpec, rows: list[Value]) -> Region:
         "rate": _prefetch_rate(f, tiled["mr"] * tiled["data_step"], all_k),
     }
     waiting = f.alloca("i64", 1)
-    across = _across(f, parts, axis, (tiled["mr"] * 2) < spec.mr + 1) if spec.two_lines(1) else None
+    across = _across(f, parts, axis, (tiled["mr"] * 2) < spec.mr + 1) if spec.has_two_lines else None
     return Region(
         f, spec, a, parts, lists, chains, data, out, axis, tiled, prefetch_offset, first_panel, waiting, across
     )
 
 
 def _across(f: Function, parts: Sequence[Named], axis: Value, fits: Value) -> Value:
-    """Return the axis along which two lines of tiles are computed at once, preferably with an even extent; -1: none."""
+    """Return the axis along which two lines of tiles are computed at once, preferably with an even extent; -1: none.
+
+    ``fits`` is ``GemmSpec.two_lines`` for the rows of the region's micro-tiles.
+    """
     best, even = f.value(-1), f.value(0)
     for at, part in enumerate(parts):
         other = f.compare("ne", axis, at) & f.compare("sgt", part.count, 1) & fits
@@ -143,7 +146,7 @@ def _panel(r: Region, panel: Loop, first: Value) -> dict[str, Value]:
         values["pairs"] = pairs_allowed(f, spec.isa, a, minimums)
     if spec.tiles:
         values["configured"] = f.at(f.scratch, a.tiles_at)
-    if spec.two_lines(1):
+    if spec.has_two_lines:
         values |= {"line_count": f.value(1), "line_step": f.value(0), "out_line": f.value(0)}
     return values
 
@@ -270,7 +273,7 @@ def micro_tiles(module: Module, spec: GemmSpec) -> None:
         **({"input": "i64", "input_step": "i64"} if spec.checks_positions else {}),
         **({"pairs": "i64"} if spec.k_per_add == 2 else {}),
         **({"configured": "ptr"} if spec.tiles else {}),
-        **(dict.fromkeys(("line_count", "line_step", "out_line"), "i64") if spec.two_lines(1) else {}),
+        **(dict.fromkeys(("line_count", "line_step", "out_line"), "i64") if spec.has_two_lines else {}),
         **({"later": "ptr"} if spec.prefetches_panels else {}),
     )
     with f.loop(f.tiles) as tile:
