@@ -27,13 +27,13 @@ from convgrad.plan.tables import Ints, Schedule, Table, evenly
 OPERANDS = ("a", "b")
 CALL = FLAGS + addresses("a.data", "b.data", "out", "partial_sums")  # the arguments that differ between calls
 OPERAND = Record(
-    "packed",  # address of a table with rows of PACKED or, for tiles, the offset of each position of a leaf
+    "packed",  # address of a table of rows of PACKED or, for portions, of offsets or rows of SEGMENT_BITS
     "image", "group", "channel", "k",  # byte strides in the operand's memory
     "channels",  # channels per group
     "at",  # bytes from the begin of scratch to the packed panels
     "panel",  # bytes from a panel to the next
     "read_image", "read_k",  # byte strides in what the kernel reads: packed panels, or memory
-    "segments",  # for tiles: the number of rows of SEGMENT_BITS per portion, if positions are contiguous
+    "segments",  # for portions: the number of rows of SEGMENT_BITS per portion, if positions are contiguous
     "prefetch",  # bytes by which the depthwise kernel, or packing that transposes, prefetches
     "out",  # bytes from a channel to the next in the weights
     addresses=("packed",),
@@ -52,7 +52,7 @@ NUMBERS = Record(
     "levels", "leaf_levels",  # levels of a task's tree, and of the tree over all leaves of the batch
     "image_parts", "leaves",  # number of tasks per part of the weights; number of leaves of the batch
     "taps_contiguous", "accumulate",
-    "portions", "padded", "tiles_at",  # see ``portions.py``
+    "portions", "padded", "own_at",  # see ``portions.py``
     "min_sum", "paths",  # smallest exponent sum that allows pairs; address of the counters ``PATHS``
     addresses=("paths",),
 )  # fmt: skip

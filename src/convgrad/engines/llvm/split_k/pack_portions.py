@@ -89,8 +89,8 @@ def panels(n: SplitKNest, x: TaskOperand, block: Named, group: Value, own: Value
     with f.loop(block.chains, **of_chains) as iteration:
         chain = columns(f, iteration.chain, PORTIONS_CHAIN)
         first = f.at(source, chain.image * x.args.image)
-        by_segments = x.operand.contiguous == SPATIAL
-        positions_bytes = x.args.segments * SEGMENT_BITS.bytes if by_segments else f.value(POSITIONS_BYTES)
+        spatial = x.operand.contiguous == SPATIAL
+        positions_bytes = x.args.segments * SEGMENT_BITS.bytes if spatial else f.value(POSITIONS_BYTES)
         of_portions = {
             "positions": f.at(x.args.packed, chain.portion * positions_bytes),
             "existing": f.at(args.existing, ((tap or f.value(0)) * args.portions + chain.portion) * BITS_BYTES),
@@ -100,13 +100,13 @@ def panels(n: SplitKNest, x: TaskOperand, block: Named, group: Value, own: Value
             bits = within(f, portion.left)
             if tap is not None:
                 bits = bits & f.load("i64", portion.existing)
-            listed = {"to": own["addresses"], "first": first, "positions": portion.positions, "existing": bits}
-            if by_segments:
-                f.call(f"segments_{x.name}", **listed, count=x.args.segments, listed=own["count"])
+            of_portion = {"to": own["addresses"], "first": first, "positions": portion.positions, "existing": bits}
+            if spatial:
+                f.call(f"segments_{x.name}", **of_portion, count=x.args.segments, count_at=own["count"])
                 more = {"segments": f.load("i64", own["count"]), "channel": x.args.channel}
                 more |= {} if n.spec.tiles and x.name == "a" else {"rows": own["rows"]}
             else:
-                f.call("addresses", **listed, absent=own["zeros"])
+                f.call("addresses", **of_portion, absent=own["zeros"])
                 more = {"prefetch_bytes": x.args.prefetch} if n.spec.tiles and x.name == "a" else {}
             channel = n.first(x, x.task.first)
             f.call(
@@ -149,11 +149,12 @@ def addresses(module: Module) -> None:
 
 
 def segments(module: Module, name: str, operand: SplitKOperand) -> None:
-    """Emit ``segments_a`` or ``segments_b``, which lists the segments of a portion that exist, and stores their number.
+    """Emit ``segments_a`` or ``segments_b``, which lists the segments of a portion that exist.
 
-    If every second position is read, bits are spread, so that there is one for each position.
+    It stores their number at ``count_at``. If every second position is read, bits are spread, so that there is one for
+    each position.
     """
-    parameters = {"first": "ptr", "positions": "ptr", "existing": "i64", "count": "i64", "listed": "ptr"}
+    parameters = {"first": "ptr", "positions": "ptr", "existing": "i64", "count": "i64", "count_at": "ptr"}
     f = module.function(f"segments_{name}", False, to="ptr", **parameters)
     with f.loop(f.count, place=f.positions, to=f.to, number=f.value(0)) as segment:
         offset, bits = (f.load("i64", segment.place, SEGMENT_BITS.at(column)) for column in SEGMENT_BITS.columns)
@@ -163,7 +164,7 @@ def segments(module: Module, name: str, operand: SplitKOperand) -> None:
         count = f.select(f.compare("ne", existing, 0), f.value(1), f.value(0))
         to = f.at(segment.to, count * SEGMENT_BITS.bytes)
         segment.next(place=f.at(segment.place, SEGMENT_BITS.bytes), to=to, number=segment.number + count)
-    f.store(segment.number, f.listed)
+    f.store(segment.number, f.count_at)
     f.done()
 
 
@@ -219,7 +220,10 @@ def transpose_rows(module: Module, spec: SplitKSpec) -> None:
 
 
 def by_segments(f: Function, operand: SplitKOperand, places: tuple[Value, Value], count: Value, offset: Value) -> None:
-    """Copy the positions of ``count`` channels to rows. ``places`` are the addresses of the rows and of the minima."""
+    """Copy the positions of ``count`` channels, the first of which has the ``offset``, to rows.
+
+    ``places`` are the addresses of the rows and of the minima. ``f`` has the parameters PACKING and SEGMENTS.
+    """
     kind, lanes, (to, smallest) = halves(SIDE), SPLIT_TERMS * operand.stride, places
     with f.loop(count, to=to, offset=offset) as row:
         with f.loop(f.segments, place=f.addresses, some=f.zeros(kind)) as segment:
@@ -232,7 +236,7 @@ def by_segments(f: Function, operand: SplitKOperand, places: tuple[Value, Value]
             some = f.op(kind, f"or {segment.some}, {values.name}")
             segment.next(place=f.at(segment.place, SEGMENT_BITS.bytes), some=some)
         f.store(segment.some, row.to)
-        extremes = Extremes(f, SIDE, smallest, not operand.moves)
+        extremes = Extremes(f, SIDE, smallest, of_dst=not operand.moves)
         extremes.add(segment.some)
         extremes.store()
         row.next(to=f.at(row.to, LINE_BYTES), offset=row.offset + f.channel)
@@ -246,7 +250,7 @@ def pack_rows(module: Module, spec: SplitKSpec) -> None:
     f, width = module.function("pack_a", False, **PACKING, **PREFETCH), spec.a.width
     with f.loop(f.panels, to=f.to, minima=f.minima) as panel:
         first = f.offset + f.min(panel.index * width, f.left - width) * BF16_BYTES
-        extremes = Extremes(f, SIDE, panel.minima, not spec.a.moves)
+        extremes = Extremes(f, SIDE, panel.minima, of_dst=not spec.a.moves)
         for row in range(0, width, SIDE):
             count = min(SIDE, width - row)
             mask = f.mask(f.value(count), SIDE) if count < SIDE else None
@@ -271,7 +275,7 @@ def pack_pairs(module: Module, spec: SplitKSpec) -> None:
     f, vectors = module.function("pack_b", False, **PACKING), spec.micro_tile.nr
 
     def packed(panel: Loop, masks: list[Value | None]) -> None:
-        extremes = Extremes(f, SIDE, panel.minima, not spec.b.moves)
+        extremes = Extremes(f, SIDE, panel.minima, of_dst=not spec.b.moves)
         for n, (v, mask) in product(range(PAIRS_AT_ONCE), enumerate(masks)):
             places = f.at(panel.places, n * 2 * ADDRESS_BYTES)
             words = _words(f, places, panel.offset + v * SIDE * BF16_BYTES, mask)

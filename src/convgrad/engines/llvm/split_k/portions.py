@@ -10,7 +10,8 @@
                         for chain of cache block:
                             multiply the portions of the chain, and push the sums to the reduction tree
 
-The sums of all panels and taps stay in scratch until the task has its last cache block.
+The sums of all panels and taps stay in scratch until the task has its last cache block. They are ordered as [group]
+[panel of B][panel of A][tap][level of the tree].
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def task(module: Module, spec: SplitKSpec) -> None:
     """Emit ``task``, which runs the loop nest of a task."""
     n = nest(module, spec)
     f, args, t = n.f, n.args, n.task
-    own = {name: f.at(f.at(f.scratch, args.tiles_at), at) for name, at in placed(own_parts(spec))[0].items()}
+    own = {name: f.at(f.at(f.scratch, args.own_at), at) for name, at in placed(own_parts(spec))[0].items()}
     f.store(f.value(0), own["configured"])
     widest = f.max(n.a.args.channels, n.b.args.channels)
     with f.loop((widest * BF16_BYTES + (2 * LINE_BYTES - 1)) >> 6, to=own["zeros"]) as line:
