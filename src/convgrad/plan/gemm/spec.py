@@ -12,7 +12,7 @@ from convgrad.plan.recipe import CHANNELS, CHANNELS_OUT, F32_BYTES, PACKED, SPAT
 from convgrad.plan.tiling import amx_step_cycles, cheapest, heights, tiles
 from convgrad.spec.order import BLOCK, SPLIT_TERMS
 
-DENSE, TRANSPOSED = "dense", "transposed"  # names of loop nests: N is output channels, or output positions
+POSITIONS_GEMM, TRANSPOSED = "dense", "transposed"  # names of loop nests: M is positions, or output channels
 # The data that a micro-tile prefetches: of the next micro-tile, of that of the next output block, or of the same
 # micro-tile of the next output block.
 NEXT_TILE, NEXT_BLOCK, SAME_TILE = "next micro-tile", "next micro-tile of the next block", "same micro-tile"
@@ -78,7 +78,7 @@ class GemmSpec:
     @property
     def body(self) -> str:
         """The name of the loop nest whose generator writes the kernel's code."""
-        return DENSE
+        return POSITIONS_GEMM
 
     @property
     def collects(self) -> bool:

@@ -8,7 +8,7 @@ from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, Chosen, Operand
 
 # Names of loop nests: outer products, the direct depthwise kernel, and outer products of portions.
-GEMM, DEPTHWISE, PORTIONS = "gemm", "depthwise", "portions"
+OUTER_PRODUCTS, DEPTHWISE, PORTIONS = "gemm", "depthwise", "portions"
 GROUPS = "groups"  # a value of ``SplitKSpec.lanes_hold``: each lane of a vector is a group
 Parts = tuple[int, int, int, int, int]
 
