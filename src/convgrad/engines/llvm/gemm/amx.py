@@ -14,14 +14,12 @@ from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.gemm.arguments import arguments
 from convgrad.engines.llvm.gemm.micro_tile import PARAMETERS, MicroTile
-from convgrad.engines.llvm.microkernel import Values, by_height, heights_of
+from convgrad.engines.llvm.microkernel import VECTOR_ROWS, Values, by_height, heights_of
 from convgrad.engines.llvm.tiles import TileProduct
 from convgrad.plan.gemm.schedule import CHAIN, SEGMENT
 from convgrad.plan.gemm.spec import GemmSpec
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tiling import tile_rows
-
-SINGLE_ROWS = 4  # of a micro-tile of vectors
 
 
 def tile(module: Module, spec: GemmSpec, rows: int, vectors: int) -> None:
@@ -30,7 +28,7 @@ def tile(module: Module, spec: GemmSpec, rows: int, vectors: int) -> None:
     The latter computes two lines of positions, which are ``line_step`` bytes apart in A and ``out_line`` bytes apart in
     the output. ``configured`` is the address of the configuration of the thread's tiles, as a number.
     """
-    for height in heights_of(rows, SINGLE_ROWS):
+    for height in heights_of(rows, VECTOR_ROWS):
         if f"single{height}_{vectors}" not in module.functions:
             f = module.function(f"single{height}_{vectors}", False, **PARAMETERS, pairs="i64")
             MicroTile(f, spec, height, vectors).micro_kernel()
@@ -65,7 +63,7 @@ def _by_vectors(f: Function, spec: GemmSpec, tile: tuple[int, int], values: Valu
         }
         f.call(f"single{height}_{vectors}", **{**values, **of_rows})
 
-    by_height(f, rows, SINGLE_ROWS, some)
+    by_height(f, rows, VECTOR_ROWS, some)
 
 
 @dataclass(frozen=True)
