@@ -43,7 +43,7 @@ from convgrad.spec.order import SPLIT_TERMS, order_of, over_positions
 from convgrad.spec.problem import Problem
 
 ADDRESS_BYTES = 8
-MAX_STRIDE = 2  # elements from a position to the next, if positions are contiguous
+MAX_MASKED_STRIDE = 2  # largest stride of positions, in elements, that packing loads under masks
 # A row of CHAIN with other names: the number of the chain's first portion in the leaf, and the number of its terms.
 PORTIONS_CHAIN = tree.CHAIN + Record("image", "portion", "terms", "portions")
 SEGMENT_BITS = Record("offset", "bits")  # neighbours in a portion: the offset of its position 0, and a bit of each
@@ -59,7 +59,7 @@ def unsupported(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
             return f"vectors are too short to load positions of {tensor} under masks"
         if axis == STRIDED:
             return f"neither channels nor positions of {tensor} are contiguous"
-        if stride > MAX_STRIDE:
+        if stride > MAX_MASKED_STRIDE:
             return f"fewer than every second position of {tensor} is read"
     many = nest.conv.positions * nest.images_a_chain * nest.conv.taps > constants.MAX_EXISTING
     return "the tables of taps and positions would be too large" if many else ""

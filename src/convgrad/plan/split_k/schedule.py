@@ -84,7 +84,7 @@ def schedule(nest: WeightsNest, plan: SplitKPlan, accumulate: bool) -> Schedule:
     shared = len(ends) > 1
     spans = [_spans(image.packed[tensor]) for tensor in plan.operands]
     cache_blocks = [cache_blocks_of(part, nest, image.chains, spans, plan, not shared) for part in pairwise([0, *ends])]
-    chains, levels = chains_table(nest, *_of_chains(nest, segments), leaves, shared)
+    chains, levels = chains_table(nest, *_segments_of_chains(nest, segments), leaves, shared)
     panels = panels_of(nest, spec, plan.operands)[:4]
     all_tasks = tasks(panels, plan.parts, list(map(len, cache_blocks)), leaves * spec.tile_bytes)
     by_operand = {
@@ -161,19 +161,19 @@ def chains_table(nest: WeightsNest, of_chains: Ints, last: Ints, leaves: int, sh
     return table, levels
 
 
-def _of_chains(nest: WeightsNest, segments: Segments) -> tuple[Ints, Ints]:
+def _segments_of_chains(nest: WeightsNest, segments: Segments) -> tuple[Ints, Ints]:
     """Return the segments and portions of the chains of a leaf, and of the batch's last chain."""
     ends = np.searchsorted(segments.chain, np.arange(nest.chains), side="right")
     begins = np.append(0, ends[:-1])
-    of_chains = np.stack([begins, ends - begins, _portions(segments, begins, ends)], 1)
+    of_chains = np.stack([begins, ends - begins, _portions_of_segments(segments, begins, ends)], 1)
     images = nest.conv.batch % nest.images_a_chain
     if not images:
         return of_chains, of_chains[-1]
     end = np.searchsorted(segments.image, [images])  # the last leaf, which has one chain, has fewer images
-    return of_chains, np.concatenate([[0], end, _portions(segments, begins, end)])
+    return of_chains, np.concatenate([[0], end, _portions_of_segments(segments, begins, end)])
 
 
-def _portions(segments: Segments, begins: Ints, ends: Ints) -> Ints:
+def _portions_of_segments(segments: Segments, begins: Ints, ends: Ints) -> Ints:
     """Return the number of portions in ranges of segments."""
     counts: Ints = segments.portion[ends - 1] - segments.portion[begins] + 1
     return counts
