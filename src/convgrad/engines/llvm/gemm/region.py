@@ -9,11 +9,10 @@ from functools import reduce
 
 from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
-from convgrad.engines.llvm.gemm import pack
 from convgrad.engines.llvm.gemm.arguments import along, arguments
 from convgrad.engines.llvm.gemm.segments import COUNTED
 from convgrad.engines.llvm.microkernel import by_width
-from convgrad.engines.llvm.pairs import pairs_allowed
+from convgrad.engines.llvm.pairs import minima_of, pairs_allowed
 from convgrad.plan.gemm.constants import PREFETCH_MAX_TILE_BYTES, PREFETCH_PANELS
 from convgrad.plan.gemm.schedule import CHAIN, PART
 from convgrad.plan.gemm.spec import NEXT_BLOCK, SAME_TILE, GemmSpec
@@ -142,7 +141,7 @@ def _panel(r: Region, panel: Loop, first: Value) -> dict[str, Value]:
         place = f.at(f.weights, later * a.weights_n)
         values["later"] = f.select(later < a.n, place, f.at(place, a.weights_group - a.n * a.weights_n))
     if spec.k_per_add == 2:
-        minimums = f.at(f.scratch, a.min_at), pack.minimum_of_panel(f, a, panel.weights)
+        minimums = f.at(f.scratch, a.min_at), minima_of(f, panel.weights, a.panel_bytes)
         values["pairs"] = pairs_allowed(f, spec.isa, a, minimums)
     if spec.tiles:
         values["configured"] = f.at(f.scratch, a.tiles_at)

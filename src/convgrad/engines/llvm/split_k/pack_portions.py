@@ -16,7 +16,7 @@ from itertools import product
 from convgrad.engines.llvm.arguments import Named, columns
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.microkernel import Values
-from convgrad.engines.llvm.pairs import BF16_BYTES, halves, lesser, nothing_yet
+from convgrad.engines.llvm.pairs import BF16_BYTES, halves, lesser, minima_of, nothing_yet
 from convgrad.engines.llvm.split_k.nest import SplitKNest, TaskOperand
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import CHANNELS, SPATIAL
@@ -54,22 +54,12 @@ def portion_bytes(spec: SplitKSpec, operand: SplitKOperand) -> int:
     return SPLIT_TERMS * spec.k_bytes(operand)
 
 
-def minima(f: Function, x: TaskOperand, panel: Value) -> Value:
-    """Return the address of the minimum exponents of a panel, which follow the packed panel."""
-    return f.at(panel, x.args.panel - LINE_BYTES)
-
-
-def maxima(f: Function, x: TaskOperand, panel: Value) -> Value:
-    """Return the address of the maxima of a panel of dst."""
-    return f.at(panel, x.args.panel - 2 * LINE_BYTES)
-
-
 def finite(n: SplitKNest, a: Value, b: Value) -> Value:
     """Return 0 if dst in panels of A and B is not finite and a tap reads padding, else -1."""
     f = n.f
     x, panel = (n.b, b) if n.a.operand.moves else (n.a, a)
     lanes = n.spec.isa.lanes
-    largest = f.load(halves(lanes), maxima(f, x, panel))
+    largest = f.load(halves(lanes), f.at(minima_of(f, panel, x.args.panel), -LINE_BYTES))
     value = f.op("i64", f"zext {f.intrinsic('i16', f'llvm.vector.reduce.umax.v{2 * lanes}i16', largest)} to i64")
     is_finite = f.select(value < TWICE_INFINITY, f.value(-1), f.value(0))
     return f.select(f.compare("eq", n.args.padded, 0), f.value(-1), is_finite)
@@ -80,8 +70,9 @@ def panels(n: SplitKNest, x: TaskOperand, block: Named, group: Value, own: Value
     f, args, t = n.f, n.args, n.task
     begin = f.at(f.scratch, x.args.at)
     with f.loop(x.task.count, panel=begin) as panel:
-        nothing_yet(f, n.spec.isa, minima(f, x, panel.panel))
-        f.store(f.zeros(halves(n.spec.isa.lanes)), maxima(f, x, panel.panel))
+        minima = minima_of(f, panel.panel, x.args.panel)
+        nothing_yet(f, n.spec.isa, minima)
+        f.store(f.zeros(halves(n.spec.isa.lanes)), minima, -LINE_BYTES)
         panel.next(panel=f.at(panel.panel, x.args.panel))
     shift = f.value(0) if tap is None else f.load("i64", f.at(args.taps, tap * 8))
     source = f.at(f.at(x.args.data, (t.group + group) * x.args.group), shift)
@@ -117,7 +108,7 @@ def panels(n: SplitKNest, x: TaskOperand, block: Named, group: Value, own: Value
                 left=x.args.channels - channel,
                 panels=x.task.count,
                 step=x.args.panel,
-                minima=minima(f, x, begin),
+                minima=minima_of(f, begin, x.args.panel),
                 **more,
             )
             portion.next(

@@ -35,7 +35,7 @@ from convgrad.engines.llvm.microkernel import (
     outer_product,
     sum_names,
 )
-from convgrad.engines.llvm.pairs import BF16_BYTES, pairs_allowed
+from convgrad.engines.llvm.pairs import BF16_BYTES, minima_of, pairs_allowed
 from convgrad.engines.llvm.split_k import pack_cells
 from convgrad.engines.llvm.split_k import pack_portions as pack
 from convgrad.engines.llvm.split_k.gemm_nest import reduce_parts, widths
@@ -118,7 +118,7 @@ def _panels(n: SplitKNest, block: Named, group: Value, tap: Loop, own: Values) -
         with f.loop(n.a.task.count, x=packed[0], **{name: b.carried[name] for name in of_panels}) as a:
             fast = pack.finite(n, a.x, b.y)
             if n.spec.k_per_add == 2:
-                minima = (pack.minima(f, n.a, a.x), pack.minima(f, n.b, b.y))
+                minima = (minima_of(f, a.x, n.a.args.panel), minima_of(f, b.y, n.b.args.panel))
                 fast = pairs_allowed(f, n.spec.isa, args, minima) & fast
             partial = f.at(f.at(args.partial_sums, t.partial_sums), a.number * (args.leaves * n.spec.tile_bytes))
             existing = f.at(args.existing, (t.tap + tap.index) * args.portions * pack.BITS_BYTES)
