@@ -11,7 +11,7 @@ import numpy as np
 
 from convgrad.functional.call import prepare
 from convgrad.notation import problem as problem_of
-from convgrad.plan.gemm.spec import DENSE, TRANSPOSED, GemmPlan
+from convgrad.plan.gemm.spec import POSITIONS_GEMM, TRANSPOSED, GemmPlan
 from convgrad.plan.kn2row.spec import KN2ROW
 from convgrad.plan.machine import ISAS
 from convgrad.plan.recipe import SPATIAL
@@ -169,7 +169,7 @@ KERNELS: dict[str, Callable[[Any], bool]] = {
     "packed A": lambda plan: type(plan) is GemmPlan and not plan.spec.a.in_place,
     "strided positions": lambda plan: isinstance(plan, GemmPlan) and plan.spec.a.contiguous == SPATIAL,
     "spatial stencil": lambda plan: plan.spec.body == SPATIAL_STENCIL,
-    PAIRED: lambda plan: plan.spec.body == DENSE and plan.spec.pairs and plan.spec.k_per_add == 1,
+    PAIRED: lambda plan: plan.spec.body == POSITIONS_GEMM and plan.spec.pairs and plan.spec.k_per_add == 1,
     "forward": lambda plan: True,
     "bias gradient": lambda plan: isinstance(plan, SplitKPlan),
 }

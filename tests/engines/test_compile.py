@@ -20,7 +20,7 @@ from convgrad.plan.gemm.spec import GemmSpec, TransposedGemmSpec
 from convgrad.plan.kn2row.spec import Kn2rowSpec
 from convgrad.plan.machine import ISAS
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED, Operand
-from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, GROUPS, MicroTileShape, SplitKOperand, SplitKSpec
+from convgrad.plan.split_k.recipe import DEPTHWISE, GROUPS, OUTER_PRODUCTS, MicroTileShape, SplitKOperand, SplitKSpec
 from convgrad.plan.stencils.spatial import Footprint, PhaseTaps, SpatialStencilSpec
 from tests.support.engine_helpers import HOST
 from tests.support.places import GOLDEN
@@ -32,14 +32,14 @@ def spec_of(
 ) -> SplitKSpec:
     x = SplitKOperand(axis, 1, place, width=rows, moves=True)
     y = SplitKOperand(axis, width=vectors * ISAS[isa].lanes)
-    return SplitKSpec(ISAS[isa], fmt, fmt, GEMM, MicroTileShape(rows, vectors), x, y)
+    return SplitKSpec(ISAS[isa], fmt, fmt, OUTER_PRODUCTS, MicroTileShape(rows, vectors), x, y)
 
 
 def spec_under(isa: str, tile: MicroTileShape, lanes: str, fmt: str = "f32", axis: str = CHANNELS) -> SplitKSpec:
     """The kernel of a tile of some taps; of groups, as many channels of each as the tile has."""
     width = tile.nr if lanes == GROUPS else tile.nr * ISAS[isa].lanes
     x, y = SplitKOperand(axis, width=tile.mr, moves=True), SplitKOperand(axis, width=width)
-    return SplitKSpec(ISAS[isa], fmt, fmt, GEMM, tile, x, y, lanes)
+    return SplitKSpec(ISAS[isa], fmt, fmt, OUTER_PRODUCTS, tile, x, y, lanes)
 
 
 WEIGHTS = {CHANNELS: CHANNELS_OUT, SPATIAL: CHANNELS_IN, STRIDED: STRIDED}

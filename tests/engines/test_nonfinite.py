@@ -13,7 +13,7 @@ from convgrad.engines.llvm.execute import executable_of
 from convgrad.formats import FORMATS, Format
 from convgrad.notation import problem
 from convgrad.plan.machine import ISAS
-from convgrad.plan.split_k.recipe import GEMM, SplitKPlan
+from convgrad.plan.split_k.recipe import OUTER_PRODUCTS, SplitKPlan
 from convgrad.spec import exact_result
 from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order
@@ -160,7 +160,7 @@ def plans_of_several_taps(one: Problem, operands: list[Array], isa: str) -> list
     by_kind = {
         (plan.strategy, plan.operands, plan.spec.b, plan.spec.micro_tile.outer_taps > 1): plan
         for plan in reversed(plans)
-        if plan.spec.micro_tile.inner_taps > 1 and plan.spec.body == GEMM
+        if plan.spec.micro_tile.inner_taps > 1 and plan.spec.body == OUTER_PRODUCTS
     }
     return list(by_kind.values())
 

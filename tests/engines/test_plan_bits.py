@@ -19,7 +19,7 @@ from convgrad import engines
 from convgrad.engines.llvm import isas
 from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare
-from convgrad.plan.gemm.spec import DENSE, TRANSPOSED, GemmPlan, GemmSpec
+from convgrad.plan.gemm.spec import POSITIONS_GEMM, TRANSPOSED, GemmPlan, GemmSpec
 from convgrad.plan.kn2row.spec import KN2ROW
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.passes import dense_view, plans
@@ -219,7 +219,7 @@ def test_rows_have_all_kernels() -> None:
     for number, row in enumerate(row for row in ROWS if row.problem.solves_for in ("dst", "src")):
         one, operands, out, _ = placed(row, WAYS[number % len(WAYS)], number)
         specs += [plan.spec for plan in plans_of(one, operands, out.array, ISAS[HOST[0]])[1]]
-    assert {spec.body for spec in specs} == {DENSE, TRANSPOSED, GROUPED_STENCIL, SPATIAL_STENCIL, KN2ROW}
+    assert {spec.body for spec in specs} == {POSITIONS_GEMM, TRANSPOSED, GROUPED_STENCIL, SPATIAL_STENCIL, KN2ROW}
     specs = [spec for spec in specs if isinstance(spec, GemmSpec)]
     for axes in zip(*((spec.a.contiguous, spec.b.contiguous, spec.out) for spec in specs), strict=True):
         assert len(set(axes)) >= 3

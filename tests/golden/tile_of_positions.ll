@@ -78,10 +78,10 @@ loop13.end:
   ret void
 }
 
-define internal void @tile2_1(ptr %arguments, ptr %sums, ptr %segments, ptr %chains, i64 %count, ptr %data, ptr %weights, ptr %out, ptr %bias, i64 %row_step, i64 %out_step, ptr %next, i64 %rate, i64 %left, i64 %skip, i64 %bias_step, i1 %begins, i1 %ends) #0 {
+define internal void @tile2_1(ptr %arguments, ptr %sums, ptr %segments, ptr %chains, i64 %chain_count, ptr %data, ptr %weights, ptr %out, ptr %bias, i64 %row_step, i64 %out_step, ptr %next, i64 %rate, i64 %left, i64 %skip, i64 %bias_step, i1 %begins, i1 %ends) #0 {
 entry:
-  %v1 = sub i64 %count, 1
-  %v2 = select i1 %ends, i64 %v1, i64 %count
+  %v1 = sub i64 %chain_count, 1
+  %v2 = select i1 %ends, i64 %v1, i64 %chain_count
   call void @llvm.prefetch.p0(ptr %out, i32 1, i32 3, i32 1)
   %v3 = getelementptr i8, ptr %out, i64 %out_step
   call void @llvm.prefetch.p0(ptr %v3, i32 1, i32 3, i32 1)
@@ -94,7 +94,7 @@ loop5:
   %loop5.prefetched = phi ptr [ %next, %entry ], [ %loop8.prefetched, %when38.end ]
   %loop5.sum0_0 = phi <4 x float> [ zeroinitializer, %entry ], [ %loop8.sum0_0, %when38.end ]
   %loop5.sum1_0 = phi <4 x float> [ zeroinitializer, %entry ], [ %loop8.sum1_0, %when38.end ]
-  %loop5.more = icmp slt i64 %loop5.index, %count
+  %loop5.more = icmp slt i64 %loop5.index, %chain_count
   br i1 %loop5.more, label %loop5.body, label %loop5.end
 loop5.body:
   %v6 = getelementptr i8, ptr %loop5.chain, i64 8
@@ -199,7 +199,7 @@ when58:
   %v62 = icmp eq i64 %v61, 0
   %v63 = icmp sge i64 %left, 4
   %v64 = and i1 %v62, %v63
-  %v65 = icmp slt i64 %count, 2
+  %v65 = icmp slt i64 %chain_count, 2
   %v66 = and i1 %begins, %v65
   br i1 %v66, label %when67, label %when67.else
 when67:

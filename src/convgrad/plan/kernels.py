@@ -11,7 +11,7 @@ from convgrad.plan.forward_nest import ForwardNest, transposed
 from convgrad.plan.gemm import candidates as gemm
 from convgrad.plan.gemm import cost as gemm_cost
 from convgrad.plan.gemm import schedule as gemm_schedule
-from convgrad.plan.gemm.spec import DENSE, TRANSPOSED, GemmPlan, TransposedGemmPlan
+from convgrad.plan.gemm.spec import POSITIONS_GEMM, TRANSPOSED, GemmPlan, TransposedGemmPlan
 from convgrad.plan.kn2row import cost as kn2row_cost
 from convgrad.plan.kn2row import schedule as kn2row_schedule
 from convgrad.plan.kn2row import spec as kn2row
@@ -23,7 +23,7 @@ from convgrad.plan.split_k import kernels as split_k
 from convgrad.plan.split_k import portions as split_k_portions
 from convgrad.plan.split_k import schedule as split_k_schedule
 from convgrad.plan.split_k.nest import WeightsNest
-from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, PORTIONS, SplitKPlan
+from convgrad.plan.split_k.recipe import DEPTHWISE, OUTER_PRODUCTS, PORTIONS, SplitKPlan
 from convgrad.plan.stencils import grouped, grouped_cost, grouped_schedule, spatial, spatial_cost, spatial_schedule
 from convgrad.plan.tables import Schedule
 from convgrad.spec.problem import Problem
@@ -69,7 +69,7 @@ def _same(nest: T) -> T:
 
 
 _SPLIT_K = Family(
-    (GEMM, DEPTHWISE),
+    (OUTER_PRODUCTS, DEPTHWISE),
     _same,
     split_k_cost.costs,
     split_k_cost.timed,
@@ -87,7 +87,7 @@ _PORTIONS = Family(
     lambda spec: split_k_schedule.ARGUMENTS,
 )
 _GEMM = Family(
-    (DENSE,),
+    (POSITIONS_GEMM,),
     _same,
     gemm_cost.GEMM.alone,
     gemm_cost.GEMM.timed,

@@ -3,7 +3,8 @@
 A **block** is one accumulation chain: fused multiply-adds over at most 256 consecutive terms, starting from +0. A fixed
 16-ary reduction **tree** adds the block sums: 16 neighbours are added from left to right into the first, level by
 level. Terms form **lines** of equal length, and lines form **units**. A block has as many whole lines as fit in 256
-terms; a longer line is cut every 256 terms. One tree adds the blocks of a unit, and another adds the units.
+terms; a longer line is cut every 256 terms. One tree adds the blocks of a unit, and another adds the units. In `plan/`
+and `engines/`, CHAIN, ``nest.chains`` and ``pass_chains`` count blocks, but ``spec.chains`` the chains of a portion.
 
 | a sum over | units | lines of a unit | terms of a line |
 |---|---|---|---|

@@ -22,14 +22,14 @@ from convgrad.engines.llvm.split_k.nest import store_panel
 from convgrad.engines.llvm.stencils import grouped, spatial
 from convgrad.plan.constants import LOOKS
 from convgrad.plan.gemm import schedule
-from convgrad.plan.gemm.spec import DENSE, TRANSPOSED
+from convgrad.plan.gemm.spec import POSITIONS_GEMM, TRANSPOSED
 from convgrad.plan.kn2row import schedule as kn2row_schedule
 from convgrad.plan.kn2row.spec import KN2ROW
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import Spec
 from convgrad.plan.records import Record
 from convgrad.plan.split_k import schedule as split_k_schedule
-from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, PORTIONS
+from convgrad.plan.split_k.recipe import DEPTHWISE, OUTER_PRODUCTS, PORTIONS
 from convgrad.plan.stencils import spatial_schedule
 from convgrad.plan.stencils.grouped import GROUPED_STENCIL
 from convgrad.plan.stencils.spatial import SPATIAL_STENCIL
@@ -46,10 +46,10 @@ class Emitter:
 
 _NEST = (output_stationary.bodies, output_stationary.task)
 EMITTERS = {  # by the body of a specification
-    GEMM: Emitter((gemm_nest.bodies, store_panel, gemm_nest.task), split_k_schedule.TASK),
+    OUTER_PRODUCTS: Emitter((gemm_nest.bodies, store_panel, gemm_nest.task), split_k_schedule.TASK),
     PORTIONS: Emitter((split_k_portions.bodies, store_panel, split_k_portions.task), split_k_schedule.TASK),
     DEPTHWISE: Emitter((stencil_nest.bodies, store_panel, stencil_nest.task), split_k_schedule.TASK),
-    DENSE: Emitter(_NEST, schedule.TASK, output_stationary.begin),
+    POSITIONS_GEMM: Emitter(_NEST, schedule.TASK, output_stationary.begin),
     TRANSPOSED: Emitter(_NEST, schedule.TASK, output_stationary.begin),
     GROUPED_STENCIL: Emitter((grouped.bodies, output_stationary.task), schedule.TASK, output_stationary.begin),
     SPATIAL_STENCIL: Emitter((spatial.bodies, spatial.task), spatial_schedule.TASK),

@@ -9,6 +9,7 @@ from convgrad.engines.llvm.emit import Function, Loop, Value
 from convgrad.engines.llvm.intrinsics import MultiplyAdd
 
 CHAIN_TAGS = ("", "odd")  # in the names of sums: of even terms, or of all terms, and of odd terms
+VECTOR_ROWS = 4  # rows of micro-tiles of vectors that replace tiles of AMX, if the data does not permit tiles
 BASE_ROWS = 8  # rows that share a pointer: x86 addresses can multiply a register (1, 3, 5 or 7 strides) by 1, 2 or 4
 Values = dict[str, Value]
 

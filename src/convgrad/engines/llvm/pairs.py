@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.plan.machine import Isa
+from convgrad.plan.machine import LINE_BYTES, Isa
 from convgrad.plan.pairs import PAIR_BYTES, PATHS
 
 BF16_BYTES = PAIR_BYTES // 2
@@ -86,6 +86,11 @@ def lesser(f: Function, lanes: int, smallest: Value, pairs: Value) -> Value:
 def nothing_yet(f: Function, isa: Isa, minima: Value) -> None:
     """Set the minima of a panel to their initial value, before any value is packed."""
     f.store(f.everywhere(halves(isa.lanes), EVERYTHING), minima)
+
+
+def minima_of(f: Function, panel: Value, panel_bytes: Value) -> Value:
+    """Return the address of the minima of a packed panel, which are its last cache line."""
+    return f.at(panel, panel_bytes - LINE_BYTES)
 
 
 def exponent(f: Function, isa: Isa, minima: Value) -> Value:

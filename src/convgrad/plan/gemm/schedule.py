@@ -46,7 +46,7 @@ ALONG = Record(  # an axis
     "extent", "inputs",  # number of output positions, number of input positions
     "blocks", "block",  # number of output blocks, and byte offset of the first row of OUTPUT_BLOCK
     "kernel", "tap",  # number of taps; bytes of weights from a tap to the next
-) + STEPS + STEPS.within("out")  # of A, and of the output  # fmt: skip
+) + STEPS + STEPS.within("out")  # of A, and of the output, in memory and scratch  # fmt: skip
 PAIRS = Record(  # additional arguments of kernels with bf16 pairs
     "min_sum", "paths",  # the smallest exponent sum that allows pairs; address of the counters ``PATHS``
     "min_at",  # offset in scratch of the minimum exponent of A in an output block
@@ -69,10 +69,11 @@ PART = Record(  # a part of an axis; a region is one part of each axis
     "data", "data_step",  # the same as the line above, in bytes
     "taps", "tap", "tap_step", "tap_data",  # number of taps, first tap, step of taps, bytes of A from a tap to the next
     "first_bias", "bias",  # if each row of A has a bias: bytes to the first position's bias, and to the next
-    "mr", "tiles", "waste",  # micro-tiles along this axis: rows, number, 1024ths of a cycle per position
+    "mr", "tiles", "cycles",  # micro-tiles along this axis: rows, number, 1024ths of a cycle per k and position
 )  # fmt: skip
 SEGMENT = Record("data", "weights", "count")  # byte offsets in A and in B; number of k
-CHAIN = Record("number", "segments", "segment")  # number in the tree, number of segments, bytes to the first segment
+# A block (`spec/order.py`): its number in the tree, its number of segments, and bytes to the first segment.
+CHAIN = Record("number", "segments", "segment")
 
 MAX_WEIGHED = 1 << 20  # if there are more output blocks, tasks assume that all have equal work
 
@@ -207,8 +208,8 @@ def _rows(parts: Parts, axis: Along, step: int, out_step: int, unit: int, spec: 
     """Return rows of PART for the parts of an axis."""
     counts, which = distinct(parts.count)
     tilings = [spec.tiling(count) for count in counts.tolist()]
-    rows = [(mr, many, int(1024 * waste)) for mr, many, waste in tilings]
-    mr, many, waste = np.array(rows, np.int64)[which].T
+    rows = [(mr, many, int(1024 * cycles)) for mr, many, cycles in tilings]
+    mr, many, cycles = np.array(rows, np.int64)[which].T
     first_bias, bias = (F32_BYTES * parts.first, F32_BYTES) if spec.bias_per_row and axis.extent > 1 else (0, 0)
     return PART.table(
         len(parts),
@@ -227,7 +228,7 @@ def _rows(parts: Parts, axis: Along, step: int, out_step: int, unit: int, spec: 
         bias=bias,
         mr=mr,
         tiles=many,
-        waste=waste,
+        cycles=cycles,
     )
 
 

@@ -12,7 +12,7 @@ from convgrad.plan.recipe import CHANNELS, CHANNELS_OUT, F32_BYTES, PACKED, SPAT
 from convgrad.plan.tiling import amx_step_cycles, cheapest, heights, tiles
 from convgrad.spec.order import BLOCK, SPLIT_TERMS
 
-DENSE, TRANSPOSED = "dense", "transposed"  # names of loop nests: N is output channels, or output positions
+POSITIONS_GEMM, TRANSPOSED = "dense", "transposed"  # names of loop nests: M is positions, or output channels
 # The data that a micro-tile prefetches: of the next micro-tile, of that of the next output block, or of the same
 # micro-tile of the next output block.
 NEXT_TILE, NEXT_BLOCK, SAME_TILE = "next micro-tile", "next micro-tile of the next block", "same micro-tile"
@@ -36,14 +36,16 @@ class GemmSpec:
     isa: Isa
     operand: str  # the number format of A and B
     output: str  # the number format of the output
-    mr: int  # rows of the highest micro-tile; the rows of the others are powers of two
+    mr: int  # rows of the highest micro-tile; those of the others are powers of two or, for two lines, half of it
     nr: int  # vectors of the widest micro-tile
     single_vector: bool  # whether there are also micro-tiles of one vector, for a last panel of few channels
     axes: int  # the number of axes
     a: Operand  # contiguous along CHANNELS, SPATIAL (positions of the last axis), or STRIDED
     b: Operand  # contiguous along CHANNELS_OUT (N), CHANNELS_IN (K), TAPS, or STRIDED
     out: str  # the contiguous axis of the output: CHANNELS, SPATIAL, STRIDED
-    k_per_add: int = 1  # k per multiply-add; 2 for bf16 pairs, whose first term is in the high half
+    # The number of k per multiply-add: 2 for bf16 pairs. The high half has the term that a vector adds first or, in a
+    # pair for tiles, the odd term.
+    k_per_add: int = 1
     chains: int = 1  # of a block: with 2, one chain has its even terms, and the other its odd terms
     tiles: bool = False  # whether tiles of AMX multiply blocks; else vectors
     masked: bool = False  # whether loads of B in place are masked, because it has fewer columns than a panel
@@ -76,7 +78,7 @@ class GemmSpec:
     @property
     def body(self) -> str:
         """The name of the loop nest whose generator writes the kernel's code."""
-        return DENSE
+        return POSITIONS_GEMM
 
     @property
     def collects(self) -> bool:
@@ -122,15 +124,15 @@ class GemmSpec:
 
     @property
     def fills_pairs(self) -> bool:
-        """Whether an odd last k of a tap is packed as a whole bf16 pair, whose high half is 0 in A and in B."""
+        """Whether zeros fill the last k of a tap in packed A and B: up to a whole pair or, for tiles, a whole block."""
         return self.k_per_add == 2 and not self.a.in_place
 
     def filled(self, k: int) -> int:
-        """Return the number of k that are multiplied for ``k`` of a tap: an odd last one may fill a whole pair."""
+        """Return the number of k that are multiplied for ``k`` of a tap, with the zeros that fill a pair or a block."""
         return -(-k // self.packed_together) * self.packed_together if self.fills_pairs else k
 
     def packed_k_bytes(self, k: int) -> int:
-        """Return the packed bytes of ``k`` values of a row of A or a column of B. An odd last bf16 fills a pair."""
+        """Return the packed bytes of ``k`` values of a row of A or a column of B, with zeros that fill them."""
         together = self.packed_together
         return -(-k // together) * together * F32_BYTES // self.k_per_add
 
@@ -195,11 +197,16 @@ class GemmSpec:
     @property
     def mr_sizes(self) -> tuple[int, ...]:
         """The numbers of rows of the kernel's micro-tiles, descending. Those of tiles have one tile of A, or two."""
-        return (self.mr, *heights(self.mr // 2)) if self.two_lines(self.mr // 2) else heights(self.mr)
+        return (self.mr, *heights(self.mr // 2)) if self.has_two_lines else heights(self.mr)
+
+    @property
+    def has_two_lines(self) -> bool:
+        """Whether there are micro-tiles of two lines, one per tile of A."""
+        return self.tiles and not self.bias_per_row
 
     def two_lines(self, rows: int) -> bool:
-        """Whether there are micro-tiles of two lines with this number of rows each: one line per tile of A."""
-        return self.tiles and not self.bias_per_row and 2 * rows <= self.mr
+        """Return whether there are micro-tiles of two lines with this number of rows each."""
+        return self.has_two_lines and 2 * rows <= self.mr
 
     def tiling(self, count: int, vectors: int = 0) -> tuple[int, int, float]:
         """Return the height of micro-tiles that cover a line, their number, and cycles per k and position."""

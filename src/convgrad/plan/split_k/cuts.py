@@ -15,8 +15,8 @@ from convgrad.plan.split_k.constants import (
     CACHE_WAYS,
     MAX_INDIRECTION_FACTOR,
     MAX_PACK_ALL_BYTES,
-    TILES_SHARE,
-    TILES_SUMS,
+    PORTIONS_SHARE,
+    PORTIONS_SUMS,
 )
 from convgrad.plan.split_k.nest import WeightsNest, per_group
 from convgrad.plan.split_k.recipe import DEPTHWISE, PORTIONS, Parts, SplitKSpec
@@ -155,8 +155,8 @@ def _block_of_portions(nest: WeightsNest, machine: Machine, spec: SplitKSpec, pa
     a_bytes, b_bytes = (
         spec.k_bytes(operand) * panels for operand, panels in zip((spec.a, spec.b), part[1:], strict=False)
     )
-    large = prod(part[:4]) * spec.tile_bytes > TILES_SUMS * machine.l2_bytes
-    room = int(TILES_SHARE * machine.l2_bytes / (a_bytes + b_bytes)) if large else 1  # positions
+    large = prod(part[:4]) * spec.tile_bytes > PORTIONS_SUMS * machine.l2_bytes
+    room = int(PORTIONS_SHARE * machine.l2_bytes / (a_bytes + b_bytes)) if large else 1  # positions
     if nest.chains == 1:
         leaves = min(max(1, room // (nest.images_a_chain * nest.conv.positions)), part[-1])
         return _block_of(0, leaves * nest.images_a_chain)

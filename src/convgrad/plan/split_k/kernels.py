@@ -22,7 +22,7 @@ from convgrad.plan.split_k.constants import (
 )
 from convgrad.plan.split_k.nest import WeightsNest, per_group, segments_of
 from convgrad.plan.split_k.operands import b_in_place, contiguous_axis, evenly_apart, readable_in_place
-from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, GROUPS, MicroTileShape, SplitKOperand, SplitKSpec
+from convgrad.plan.split_k.recipe import DEPTHWISE, GROUPS, OUTER_PRODUCTS, MicroTileShape, SplitKOperand, SplitKSpec
 from convgrad.plan.tiling import balanced
 from convgrad.spec.geometry import Axis
 from convgrad.spec.order import order_of
@@ -48,7 +48,9 @@ def dense(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
             few = ceil(channels[a] / micro_tile.mr) <= MAX_B_READS and nest.conv.taps == 1  # few reads of B
             for operand in (y, replace(y, in_place=True)) if few and whole else (y,):
                 for k_per_add in choices:
-                    spec = SplitKSpec(isa, *names, GEMM, micro_tile, x, operand, k_per_add=k_per_add, chains=chains)
+                    spec = SplitKSpec(
+                        isa, *names, OUTER_PRODUCTS, micro_tile, x, operand, k_per_add=k_per_add, chains=chains
+                    )
                     yield spec, (a, b)
                     if k_per_add == 2 and compact:
                         yield replace(spec, compact=True), (a, b)
@@ -87,7 +89,7 @@ def thin(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
                 for operand in (y, replace(y, in_place=True)) if in_place else (y,):
                     for k_per_add in k_per_add_choices(problem, isa) if micro_tile.taps > 1 else ():
                         spec = SplitKSpec(
-                            isa, *names, GEMM, micro_tile, x, operand, adjacent=adjacent, k_per_add=k_per_add
+                            isa, *names, OUTER_PRODUCTS, micro_tile, x, operand, adjacent=adjacent, k_per_add=k_per_add
                         )
                         yield spec, (a, b)
 
@@ -113,7 +115,7 @@ def grouped(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     for mr, nr in shapes:
         for micro_tile in under_taps(axes, mr, nr, isa.registers - nr - isa.spare):
             for k_per_add in k_per_add_choices(problem, isa):
-                spec = SplitKSpec(isa, *names, GEMM, micro_tile, x, y, GROUPS, adjacent, k_per_add=k_per_add)
+                spec = SplitKSpec(isa, *names, OUTER_PRODUCTS, micro_tile, x, y, GROUPS, adjacent, k_per_add=k_per_add)
                 yield spec, ("src", "dst")
 
 

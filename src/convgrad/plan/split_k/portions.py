@@ -43,7 +43,9 @@ from convgrad.spec.order import SPLIT_TERMS, order_of, over_positions
 from convgrad.spec.problem import Problem
 
 ADDRESS_BYTES = 8
-MAX_STRIDE = 2  # elements from a position to the next, if positions are contiguous
+MAX_MASKED_STRIDE = 2  # largest stride of positions, in elements, that packing loads under masks
+# A row of CHAIN with other names: the number of the chain's first portion in the leaf, and the number of its terms.
+PORTIONS_CHAIN = tree.CHAIN + Record("image", "portion", "terms", "portions")
 SEGMENT_BITS = Record("offset", "bits")  # neighbours in a portion: the offset of its position 0, and a bit of each
 
 
@@ -57,7 +59,7 @@ def unsupported(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
             return f"vectors are too short to load positions of {tensor} under masks"
         if axis == STRIDED:
             return f"neither channels nor positions of {tensor} are contiguous"
-        if stride > MAX_STRIDE:
+        if stride > MAX_MASKED_STRIDE:
             return f"fewer than every second position of {tensor} is read"
     many = nest.conv.positions * nest.images_a_chain * nest.conv.taps > constants.MAX_EXISTING
     return "the tables of taps and positions would be too large" if many else ""
@@ -100,7 +102,7 @@ def costs(problem: Problem, nest: WeightsNest, machine: Machine, spec: SplitKSpe
         adds = chain_adds(SPLIT_TERMS, spec.k_per_add, machine)
         end = constants.PORTION_CYCLES * micro_tile.mr * micro_tile.nr
         block = adds * step_cycles(micro_tile.mr, micro_tile.nr) + end
-    push = constants.TILES_PUSH_CYCLES * micro_tile.mr * micro_tile.nr
+    push = constants.PORTIONS_PUSH_CYCLES * micro_tile.mr * micro_tile.nr
     cycles = groups * a * b * taps * (portions * block + leaves * nest.chains * push)
     read_ns = machine.traffic_ns(problem.operand_format.dtype.itemsize)
     elements = {"src": conv.src_channels * conv.taps, "dst": conv.dst_channels}
@@ -190,7 +192,7 @@ def schedule(nest: WeightsNest, plan: SplitKPlan, accumulate: bool) -> Schedule:
         "accumulate": int(accumulate),
         "portions": int(_portions(terms).sum()),
         "padded": int(positions["padded"][0]),
-        "tiles_at": scratch_bytes,
+        "own_at": scratch_bytes,
     }
     if spec.k_per_add == 2:
         add_condition(tables, numbers)
@@ -223,7 +225,10 @@ def _of_chains(nest: WeightsNest, terms: Ints) -> tuple[Ints, Ints]:
 
 
 def _operand_numbers(nest: WeightsNest, plan: SplitKPlan, operand: OperandStrides, max_k: int) -> dict[str, int]:
-    """Return the values of OPERAND. The maxima of a panel are before its minimum exponents."""
+    """Return the values of OPERAND. The maxima of a panel are before its minimum exponents.
+
+    A panel has ``max_k`` positions, which are those of a whole cache block.
+    """
     numbers = operand_numbers(nest, plan, operand, max_k)
     panel = numbers["read_image"] + 2 * LINE_BYTES
     prefetch = wrapped(operand.k * operand.stride * SPLIT_TERMS * constants.TILES_PREFETCH)
@@ -234,7 +239,8 @@ def own_parts(spec: SplitKSpec, channels: int = 0) -> dict[str, int]:
     """Return the bytes of the parts of a task's own memory.
 
     It has what its tiles are configured for, the addresses or segments of a portion and their number, rows to
-    transpose, the sums of a chain, and zeros for absent positions, of all channels of a group.
+    transpose, the sums of a chain, and zeros for absent positions, of all channels of a group. Zeros must be last,
+    because the kernel does not know the number of channels.
     """
     return {
         "configured": LINE_BYTES,
@@ -249,8 +255,8 @@ def own_parts(spec: SplitKSpec, channels: int = 0) -> dict[str, int]:
 def _position_tables(nest: WeightsNest, terms: Ints) -> dict[str, Ints]:
     """Return for each term of a leaf the offsets in src and dst, and for each tap and portion the terms that exist.
 
-    A portion has one bit per term. Terms that are not ``within`` a chain do not exist. ``padded`` is whether others do
-    not.
+    A portion has one bit per term. Terms that are not ``within`` a chain do not exist. ``padded`` is whether any tap
+    reads padding.
     """
     conv, (begins, portions) = nest.conv, (np.cumsum(terms) - terms, _portions(terms))
     number = np.concatenate(

@@ -8,7 +8,7 @@ from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, Chosen, Operand
 
 # Names of loop nests: outer products, the direct depthwise kernel, and outer products of portions.
-GEMM, DEPTHWISE, PORTIONS = "gemm", "depthwise", "portions"
+OUTER_PRODUCTS, DEPTHWISE, PORTIONS = "gemm", "depthwise", "portions"
 GROUPS = "groups"  # a value of ``SplitKSpec.lanes_hold``: each lane of a vector is a group
 Parts = tuple[int, int, int, int, int]
 
@@ -40,7 +40,8 @@ class MicroTileShape:
 class SplitKOperand(Operand):
     """A or B of a kernel of weight gradients. ``moves`` is whether its address depends on the tap, as that of src does.
 
-    In a micro-tile of one tap, ``moves`` is always set for A, because the kernel is the same if src is B.
+    In a micro-tile of one tap, ``moves`` is always set for A, because the kernel is the same if src is B. Kernels of
+    portions have it set for src.
     """
 
     width: int = field(kw_only=True)  # channels of a packed panel, or of one group if lanes are groups
@@ -65,9 +66,13 @@ class SplitKSpec:
     adjacent: bool = True  # whether inner taps read neighbouring positions, without dilation
     # The number of inner taps by which src shifts per position. Values of other taps stay in registers. 0: none stay.
     slide: int = 0
-    k_per_add: int = 1  # k per multiply-add; 2 for bf16 pairs, with the first k in the high half
+    # The number of k per multiply-add: 2 for bf16 pairs. The high half has the term that a vector adds first or, in a
+    # pair for tiles, the odd term.
+    k_per_add: int = 1
     chains: int = 1  # of a portion; with 1, blocks have no portions
-    compact: bool = False  # whether only pairs that begin at an even k are packed, instead of a pair for each k
+    # Whether each k is in one packed pair, instead of a pair for each k. Pairs then begin at an even k. But in portions
+    # for vectors, a pair has k and k + 2, which are terms of one chain.
+    compact: bool = False
 
     @property
     def activation(self) -> str:

@@ -27,13 +27,13 @@ from convgrad.plan.tables import Ints, Schedule, Table, evenly
 OPERANDS = ("a", "b")
 CALL = FLAGS + addresses("a.data", "b.data", "out", "partial_sums")  # the arguments that differ between calls
 OPERAND = Record(
-    "packed",  # address of a table with rows of PACKED or, for tiles, the offset of each position of a leaf
+    "packed",  # address of a table of rows of PACKED or, for portions, of offsets or rows of SEGMENT_BITS
     "image", "group", "channel", "k",  # byte strides in the operand's memory
     "channels",  # channels per group
     "at",  # bytes from the begin of scratch to the packed panels
     "panel",  # bytes from a panel to the next
     "read_image", "read_k",  # byte strides in what the kernel reads: packed panels, or memory
-    "segments",  # for tiles: the number of rows of SEGMENT_BITS per portion, if positions are contiguous
+    "segments",  # for portions: the number of rows of SEGMENT_BITS per portion, if positions are contiguous
     "prefetch",  # bytes by which the depthwise kernel, or packing that transposes, prefetches
     "out",  # bytes from a channel to the next in the weights
     addresses=("packed",),
@@ -52,7 +52,7 @@ NUMBERS = Record(
     "levels", "leaf_levels",  # levels of a task's tree, and of the tree over all leaves of the batch
     "image_parts", "leaves",  # number of tasks per part of the weights; number of leaves of the batch
     "taps_contiguous", "accumulate",
-    "portions", "padded", "tiles_at",  # see ``portions.py``
+    "portions", "padded", "own_at",  # see ``portions.py``
     "min_sum", "paths",  # smallest exponent sum that allows pairs; address of the counters ``PATHS``
     addresses=("paths",),
 )  # fmt: skip
@@ -62,8 +62,8 @@ CACHE_BLOCK = Record(
     "a.first", "a.count", "b.first", "b.count",  # rows of PACKED that the block packs
     "stores",  # whether the task stores its sums after this block
 )  # fmt: skip
-# A chain's first image, its rows of SEGMENT, and its portions, which kernels read only if sums have two chains.
-# For tiles, "segment" is the number of its first portion in the leaf, and "segments" the number of its terms.
+# A block's (`spec/order.py`) first image, its rows of SEGMENT, and its portions, which only sums of two chains have.
+# Kernels of portions read it as PORTIONS_CHAIN.
 CHAIN = tree.CHAIN + Record("image", "segment", "segments", "portions")
 
 
@@ -84,7 +84,7 @@ def schedule(nest: WeightsNest, plan: SplitKPlan, accumulate: bool) -> Schedule:
     shared = len(ends) > 1
     spans = [_spans(image.packed[tensor]) for tensor in plan.operands]
     cache_blocks = [cache_blocks_of(part, nest, image.chains, spans, plan, not shared) for part in pairwise([0, *ends])]
-    chains, levels = chains_table(nest, *_of_chains(nest, segments), leaves, shared)
+    chains, levels = chains_table(nest, *_segments_of_chains(nest, segments), leaves, shared)
     panels = panels_of(nest, spec, plan.operands)[:4]
     all_tasks = tasks(panels, plan.parts, list(map(len, cache_blocks)), leaves * spec.tile_bytes)
     by_operand = {
@@ -161,19 +161,19 @@ def chains_table(nest: WeightsNest, of_chains: Ints, last: Ints, leaves: int, sh
     return table, levels
 
 
-def _of_chains(nest: WeightsNest, segments: Segments) -> tuple[Ints, Ints]:
+def _segments_of_chains(nest: WeightsNest, segments: Segments) -> tuple[Ints, Ints]:
     """Return the segments and portions of the chains of a leaf, and of the batch's last chain."""
     ends = np.searchsorted(segments.chain, np.arange(nest.chains), side="right")
     begins = np.append(0, ends[:-1])
-    of_chains = np.stack([begins, ends - begins, _portions(segments, begins, ends)], 1)
+    of_chains = np.stack([begins, ends - begins, _portions_of_segments(segments, begins, ends)], 1)
     images = nest.conv.batch % nest.images_a_chain
     if not images:
         return of_chains, of_chains[-1]
     end = np.searchsorted(segments.image, [images])  # the last leaf, which has one chain, has fewer images
-    return of_chains, np.concatenate([[0], end, _portions(segments, begins, end)])
+    return of_chains, np.concatenate([[0], end, _portions_of_segments(segments, begins, end)])
 
 
-def _portions(segments: Segments, begins: Ints, ends: Ints) -> Ints:
+def _portions_of_segments(segments: Segments, begins: Ints, ends: Ints) -> Ints:
     """Return the number of portions in ranges of segments."""
     counts: Ints = segments.portion[ends - 1] - segments.portion[begins] + 1
     return counts

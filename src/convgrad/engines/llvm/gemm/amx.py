@@ -14,14 +14,12 @@ from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.gemm.arguments import arguments
 from convgrad.engines.llvm.gemm.micro_tile import PARAMETERS, MicroTile
-from convgrad.engines.llvm.microkernel import Values, by_height, heights_of
+from convgrad.engines.llvm.microkernel import VECTOR_ROWS, Values, by_height, heights_of
 from convgrad.engines.llvm.tiles import TileProduct
 from convgrad.plan.gemm.schedule import CHAIN, SEGMENT
 from convgrad.plan.gemm.spec import GemmSpec
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tiling import tile_rows
-
-SINGLE_ROWS = 4  # of a micro-tile of vectors
 
 
 def tile(module: Module, spec: GemmSpec, rows: int, vectors: int) -> None:
@@ -30,10 +28,10 @@ def tile(module: Module, spec: GemmSpec, rows: int, vectors: int) -> None:
     The latter computes two lines of positions, which are ``line_step`` bytes apart in A and ``out_line`` bytes apart in
     the output. ``configured`` is the address of the configuration of the thread's tiles, as a number.
     """
-    for height in heights_of(rows, SINGLE_ROWS):
+    for height in heights_of(rows, VECTOR_ROWS):
         if f"single{height}_{vectors}" not in module.functions:
             f = module.function(f"single{height}_{vectors}", False, **PARAMETERS, pairs="i64")
-            MicroTile(f, spec, height, vectors).chains()
+            MicroTile(f, spec, height, vectors).micro_kernel()
             f.done()
     for lines in (1, 2) if spec.two_lines(rows) else (1,):
         apart = {"line_step": "i64", "out_line": "i64"} if lines == 2 else {}
@@ -44,7 +42,7 @@ def tile(module: Module, spec: GemmSpec, rows: int, vectors: int) -> None:
             sums = f.at(f.sums, rows * spec.pitch * F32_BYTES)
             of_lines.append({"data": f.at(f.data, f.line_step), "out": f.at(f.out, f.out_line), "sums": sums})
         with f.when(f.compare("ne", f.pairs, 0)):
-            AmxTile(f, spec, rows, vectors, lines=tuple(of_lines)).chains()
+            AmxTile(f, spec, rows, vectors, lines=tuple(of_lines)).micro_kernel()
         with f.otherwise():
             for of_line in of_lines:
                 _by_vectors(f, spec, (rows, vectors), f.parameters | of_line)
@@ -65,7 +63,7 @@ def _by_vectors(f: Function, spec: GemmSpec, tile: tuple[int, int], values: Valu
         }
         f.call(f"single{height}_{vectors}", **{**values, **of_rows})
 
-    by_height(f, rows, SINGLE_ROWS, some)
+    by_height(f, rows, VECTOR_ROWS, some)
 
 
 @dataclass(frozen=True)
@@ -84,24 +82,24 @@ class AmxTile(MicroTile):
         """The product of tiles that the function adds up."""
         return TileProduct(self.f, self.spec.isa.tiles, self.heights, self.vectors)
 
-    def chains(self) -> None:
+    def micro_kernel(self) -> None:
         """Add all blocks of a pass. Store the tiles of C at the end of a node, and the total after the last pass."""
         f, a = self.f, arguments(self.f, self.spec)
         pitch = self.spec.pitch * F32_BYTES
         self.product.configure(f.configured)
         self.product.zero()
         total = f.at(f.sums, (a.levels - 1) * self.spec.tile_bytes)
-        with f.when(f.compare("eq", f.count, 0)):
+        with f.when(f.compare("eq", f.chain_count, 0)):  # if no tap exists, the total is 0
             self.product.store(total, pitch)
         number = f.load("i64", f.chains, CHAIN.at("number"))
         begun = f.op("i1", f"xor {f.begins}, true") & f.op("i1", f"xor {tree.begins(f, number)}, true")
         with f.when(begun):
             self.product.load(f.sums, pitch)
-        with f.loop(f.count, chain=f.chains, segment=f.segments) as block:
-            self.multiply(block.segment)
+        with f.loop(f.chain_count, chain=f.chains, segment=f.segments) as block:
+            self.multiply(block.segment)  # a chain has one segment: at most 32 k of one tap
             number, following = (f.load("i64", block.chain, at + CHAIN.at("number")) for at in (0, CHAIN.bytes))
             complete = tree.completes(f, number, following)
-            last = f.compare("eq", block.index, f.count - 1)
+            last = f.compare("eq", block.index, f.chain_count - 1)
             with f.when(f.op("i1", f"or {complete}, {last.name}")):
                 self.product.store(f.sums, pitch)
                 self.product.zero()

@@ -38,7 +38,7 @@ PARAMETERS = {
     "sums": "ptr",
     "segments": "ptr",
     "chains": "ptr",
-    "count": "i64",
+    "chain_count": "i64",
     "data": "ptr",
     "weights": "ptr",
     "out": "ptr",
@@ -65,7 +65,7 @@ def tile(module: Module, spec: GemmSpec, rows: int, vectors: int, prefetches_pan
     """
     pairs = {"pairs": "i64"} if spec.k_per_add == 2 else {}
     f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, **pairs)
-    MicroTile(f, spec, rows, vectors, prefetches_panels).chains()
+    MicroTile(f, spec, rows, vectors, prefetches_panels).micro_kernel()
     f.done()
 
 
@@ -171,14 +171,14 @@ class MicroTile:
         """The address of the output that is prefetched: that of this micro-tile."""
         return self.f.out
 
-    def chains(self) -> None:
+    def micro_kernel(self) -> None:
         """Add all chains of a pass. Push their sums to the tree, except the last pass's last chain, which is stored."""
         f = self.f
         zeros = {name: f.zeros(self.kind) for name in self.names}
-        pushed = f.select(f.ends, f.count - 1, f.count)
+        pushed = f.select(f.ends, f.chain_count - 1, f.chain_count)
         if self.spec.out == CHANNELS and self.spec.k_per_add == 1:
             self.prefetch_out()
-        with f.loop(f.count, chain=f.chains, segment=f.segments, prefetched=f.next, **zeros) as chain:
+        with f.loop(f.chain_count, chain=f.chains, segment=f.segments, prefetched=f.next, **zeros) as chain:
             segments = f.load("i64", chain.chain, CHAIN.at("segments"))
             with f.loop(segments, segment=chain.segment, prefetched=chain.prefetched, **zeros) as iteration:
                 after = self.segment(
@@ -290,7 +290,7 @@ class MicroTile:
         plain = f.compare("eq", a.accumulate, 0) & (f.left >= self.vectors * self.spec.isa.lanes)
         if self.spec.out != CHANNELS:
             plain = Value(f, "i1", "true" if self.spec.collects else "false")
-        with f.when(f.begins & (f.count < 2)):
+        with f.when(f.begins & (f.chain_count < 2)):
             with f.when(plain):
                 self.from_registers(sums)
             with f.otherwise():

@@ -10,7 +10,8 @@
     8.                             for micro-tile of the line: micro-kernel over the chains of the pass
 
 ``task`` emits 1 to 3, and ``_output_block`` 4. In `region.py`, ``region`` emits 5 and 6, ``_lines`` 7, and
-``micro_tiles`` 8. Micro-tiles are placed along the axis that leaves the fewest of their rows unused.
+``micro_tiles`` 8. If the sums of a block are collected, 5 is outside 4. Micro-tiles are placed along the axis that
+leaves the fewest of their rows unused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Packing for forward passes and data gradients, in the order in which chains add k.
 
 B is packed as [tap][k][N index], and A as [M index][k]. A cell is an f32 value, or a bf16 pair if a multiply-add takes
-two k. The second k of a pair is in the high half.
+two k. The high half of a pair has the term that vectors add first, or for tiles the odd term.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.gemm.arguments import along, arguments
 from convgrad.engines.llvm.packing import Cells, Copy, in_pairs, nested
-from convgrad.engines.llvm.pairs import nothing_yet
+from convgrad.engines.llvm.pairs import minima_of, nothing_yet
 from convgrad.plan.gemm.constants import PREFETCH_WEIGHTS_BYTES
 from convgrad.plan.gemm.schedule import LINE
 from convgrad.plan.gemm.spec import GemmSpec
@@ -225,11 +225,6 @@ def _packed_k(spec: GemmSpec, k: Value) -> Value:
 
 def _panel_minimum(f: Function, spec: GemmSpec, a: Named, panel: Value, left: Value) -> None:
     """Write the minimum exponent of a packed panel of bf16 pairs. Only its ``left`` first columns count."""
-    minimum, rows = minimum_of_panel(f, a, panel), a.taps * (_packed_k(spec, a.k) >> 1)
+    minimum, rows = minima_of(f, panel, a.panel_bytes), a.taps * (_packed_k(spec, a.k) >> 1)
     nothing_yet(f, spec.isa, minimum)
     f.call("minimum", panel, rows, spec.pitch * F32_BYTES, f.min(left, spec.width) * 2, minimum)
-
-
-def minimum_of_panel(f: Function, a: Named, panel: Value) -> Value:
-    """Return the address of the minimum exponent of a panel of B, which is stored after the panel."""
-    return f.at(panel, a.panel_bytes - LINE_BYTES)

@@ -9,11 +9,10 @@ from functools import reduce
 
 from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
-from convgrad.engines.llvm.gemm import pack
 from convgrad.engines.llvm.gemm.arguments import along, arguments
 from convgrad.engines.llvm.gemm.segments import COUNTED
 from convgrad.engines.llvm.microkernel import by_width
-from convgrad.engines.llvm.pairs import pairs_allowed
+from convgrad.engines.llvm.pairs import minima_of, pairs_allowed
 from convgrad.plan.gemm.constants import PREFETCH_MAX_TILE_BYTES, PREFETCH_PANELS
 from convgrad.plan.gemm.schedule import CHAIN, PART
 from convgrad.plan.gemm.spec import NEXT_BLOCK, SAME_TILE, GemmSpec
@@ -30,8 +29,8 @@ class Region:
     parts: list[Named]
     lists: tuple[Value, Value]  # addresses of the segments and of the chains
     chains: Value  # the number of chains
-    data: Value  # where position 0 of all axes is
-    out: Value
+    data: Value  # where the region's first output position reads through its first tap
+    out: Value  # where the first output is stored, without the offset of the panel
     axis: Value  # the axis along which micro-tiles are placed
     tiled: dict[str, Value]  # the region's part of this axis
     prefetch_offset: Value  # bytes from the A of the next micro-tile to what a micro-tile prefetches
@@ -44,7 +43,8 @@ def region(module: Module, spec: GemmSpec) -> None:
     """Emit ``region``, which lists a region's segments and computes its micro-tiles for each panel of B.
 
     If a panel of B exceeds half of the second cache, chains are divided into passes. Each pass adds some chains to all
-    micro-tiles of the panel, whose sums are in scratch between passes.
+    micro-tiles of the panel, whose sums are in scratch between passes. ``panel`` is the number of the first of
+    ``panels`` panels, and ``packed_panel`` its number among the panels that are packed.
     """
     names = [f"part{axis}" for axis in range(spec.axes)]
     f = module.function(
@@ -57,7 +57,7 @@ def region(module: Module, spec: GemmSpec) -> None:
         out="ptr",
         panel="i64",
         panels="i64",
-        packed="i64",
+        packed_panel="i64",
         **dict.fromkeys(names, "ptr"),
     )
     r = _listed(f, spec, [f.parameters[name] for name in names])
@@ -89,6 +89,7 @@ def _listed(f: Function, spec: GemmSpec, rows: list[Value]) -> Region:
     counted = f.alloca("i64", len(COUNTED.columns))
     f.call("segments", f.arguments, *lists, counted, **{f"part{axis}": row for axis, row in enumerate(rows)})
     of_lists = columns(f, counted, COUNTED)
+    # The next micro-tile's A is prefetched at its last tap. In a forward pass, no earlier tap reads these positions.
     chains, all_k, prefetch_offset = of_lists.chains, of_lists.k, of_lists.last_a
     parts = [columns(f, row, PART) for row in rows]
     data = reduce(lambda p, part: f.at(p, part.data), parts, f.data)
@@ -99,20 +100,23 @@ def _listed(f: Function, spec: GemmSpec, rows: list[Value]) -> Region:
     elif spec.prefetched == NEXT_BLOCK:
         prefetch_offset = _to_next_block(f, along(a, spec), parts)
     first_panel = {
-        "weights": f.weights if spec.b.in_place else f.at(f.scratch, a.b_at + f.packed * a.panel_bytes),
-        "bias": f.at(f.scratch, a.bias_at + f.packed * (spec.width * F32_BYTES)),
+        "weights": f.weights if spec.b.in_place else f.at(f.scratch, a.b_at + f.packed_panel * a.panel_bytes),
+        "bias": f.at(f.scratch, a.bias_at + f.packed_panel * (spec.width * F32_BYTES)),
         "first": f.panel * spec.width,
         "rate": _prefetch_rate(f, tiled["mr"] * tiled["data_step"], all_k),
     }
     waiting = f.alloca("i64", 1)
-    across = _across(f, parts, axis, (tiled["mr"] * 2) < spec.mr + 1) if spec.two_lines(1) else None
+    across = _across(f, parts, axis, (tiled["mr"] * 2) < spec.mr + 1) if spec.has_two_lines else None
     return Region(
         f, spec, a, parts, lists, chains, data, out, axis, tiled, prefetch_offset, first_panel, waiting, across
     )
 
 
 def _across(f: Function, parts: Sequence[Named], axis: Value, fits: Value) -> Value:
-    """Return the axis along which two lines of tiles are computed at once, preferably with an even extent; -1: none."""
+    """Return the axis along which two lines of tiles are computed at once, preferably with an even extent; -1: none.
+
+    ``fits`` is ``GemmSpec.two_lines`` for the rows of the region's micro-tiles.
+    """
     best, even = f.value(-1), f.value(0)
     for at, part in enumerate(parts):
         other = f.compare("ne", axis, at) & f.compare("sgt", part.count, 1) & fits
@@ -137,11 +141,11 @@ def _panel(r: Region, panel: Loop, first: Value) -> dict[str, Value]:
         place = f.at(f.weights, later * a.weights_n)
         values["later"] = f.select(later < a.n, place, f.at(place, a.weights_group - a.n * a.weights_n))
     if spec.k_per_add == 2:
-        minimums = f.at(f.scratch, a.min_at), pack.minimum_of_panel(f, a, panel.weights)
+        minimums = f.at(f.scratch, a.min_at), minima_of(f, panel.weights, a.panel_bytes)
         values["pairs"] = pairs_allowed(f, spec.isa, a, minimums)
     if spec.tiles:
         values["configured"] = f.at(f.scratch, a.tiles_at)
-    if spec.two_lines(1):
+    if spec.has_two_lines:
         values |= {"line_count": f.value(1), "line_step": f.value(0), "out_line": f.value(0)}
     return values
 
@@ -209,7 +213,7 @@ def _tiled_axis(f: Function, spec: GemmSpec, parts: Sequence[Named]) -> tuple[Va
     best: dict[str, Value] = {name: getattr(parts[-1], name) for name in PART.columns}
     which = f.value(len(parts) - 1)
     for at in () if spec.tiles_last_axis else reversed(range(len(parts) - 1)):
-        less = f.compare("slt", parts[at].waste, best["waste"])
+        less = f.compare("slt", parts[at].cycles, best["cycles"])
         best = {name: f.select(less, getattr(parts[at], name), best[name]) for name in PART.columns}
         which = f.select(less, f.value(at), which)
     return which, best
@@ -268,7 +272,7 @@ def micro_tiles(module: Module, spec: GemmSpec) -> None:
         **({"input": "i64", "input_step": "i64"} if spec.checks_positions else {}),
         **({"pairs": "i64"} if spec.k_per_add == 2 else {}),
         **({"configured": "ptr"} if spec.tiles else {}),
-        **(dict.fromkeys(("line_count", "line_step", "out_line"), "i64") if spec.two_lines(1) else {}),
+        **(dict.fromkeys(("line_count", "line_step", "out_line"), "i64") if spec.has_two_lines else {}),
         **({"later": "ptr"} if spec.prefetches_panels else {}),
     )
     with f.loop(f.tiles) as tile:
@@ -286,7 +290,6 @@ def micro_tiles(module: Module, spec: GemmSpec) -> None:
         f.store(at + arguments(f, spec).waiting_bytes, f.waiting)
         arguments_of_tile = f.parameters | {
             "sums": f.at(f.sums, at),
-            "count": f.chain_count,
             "data": data,
             "out": out,
             "bias": bias,

@@ -69,10 +69,10 @@ def end_lists(f: Function, last_chain: Value, **counted: Value) -> None:
 def _tap(f: Function, spec: GemmSpec, a: Named, tap: Value, data: Value, state: State) -> State:
     """Add the k of one tap to the lists, and return the new state.
 
-    If the tap has more k than a chain may have, they are divided into several chains. An odd last k counts as two if a
-    whole pair is packed for it, so that the segment of the next tap may follow.
+    If the tap has more k than a chain may have, they are divided into several chains. Zeros that fill a last pair or,
+    for tiles, a last block count as k, so that the segment of the next tap may follow.
     """
-    with f.loop(a.tap_chains, left=a.k, data=data, packed=tap * a.b_tap, **state) as tap_chain:
+    with f.loop(a.tap_chains, left=a.k, data=data, weights=tap * a.b_tap, **state) as tap_chain:
         s = {name: tap_chain.carried[name] for name in STATE}
         chain_k = f.min(tap_chain.left, spec.block)
         count = chain_k
@@ -82,7 +82,7 @@ def _tap(f: Function, spec: GemmSpec, a: Named, tap: Value, data: Value, state: 
         new_chain = f.compare("ne", number, s["number"])
         continues = (
             f.compare("eq", s["a_end"], tap_chain.data)
-            & f.compare("eq", s["b_end"], tap_chain.packed)
+            & f.compare("eq", s["b_end"], tap_chain.weights)
             & f.compare("eq", number, s["number"])
         )
         if spec.reads_pairs:  # an odd last k does not form a pair with the first k of the next tap
@@ -90,7 +90,7 @@ def _tap(f: Function, spec: GemmSpec, a: Named, tap: Value, data: Value, state: 
         segment = f.select(continues, s["segment"], f.at(s["segment"], SEGMENT.bytes))
         row = {
             "data": f.select(continues, f.load("i64", segment, SEGMENT.at("data")), tap_chain.data),
-            "weights": f.select(continues, f.load("i64", segment, SEGMENT.at("weights")), tap_chain.packed),
+            "weights": f.select(continues, f.load("i64", segment, SEGMENT.at("weights")), tap_chain.weights),
             "count": f.select(continues, s["k"] + count, count),
         }
         fill(f, segment, SEGMENT, **row)
@@ -98,11 +98,11 @@ def _tap(f: Function, spec: GemmSpec, a: Named, tap: Value, data: Value, state: 
         inside = f.select(new_chain, f.value(1), s["segments"] + f.select(continues, f.value(0), f.value(1)))
         first = f.select(new_chain, segment, s["first"])
         fill(f, chain, CHAIN, number=number, segments=inside, segment=f.distance(first, f.segments))
-        a_end, b_end = tap_chain.data + count * a.a_k, tap_chain.packed + count * a.b_k
+        a_end, b_end = tap_chain.data + count * a.a_k, tap_chain.weights + count * a.b_k
         tap_chain.next(
             left=tap_chain.left - chain_k,
             data=a_end,
-            packed=b_end,
+            weights=b_end,
             segment=segment,
             k=row["count"],
             chain=chain,

@@ -18,7 +18,7 @@ from convgrad.engines.llvm.gemm.micro_tile import store_panel, tile
 from convgrad.engines.llvm.kn2row import tap_adds
 from convgrad.engines.llvm.microkernel import by_width
 from convgrad.engines.llvm.packing import bias, nested
-from convgrad.engines.llvm.pairs import minimum, nothing_yet, pairs_allowed
+from convgrad.engines.llvm.pairs import minima_of, minimum, nothing_yet, pairs_allowed
 from convgrad.engines.llvm.store import NO_BIAS
 from convgrad.plan.kn2row.schedule import INNER_BLOCK, OUTER, OUTPUT_BLOCK, PART, TASK
 from convgrad.plan.kn2row.spec import Kn2rowSpec
@@ -110,7 +110,7 @@ def _tap_sums(module: Module, spec: Kn2rowSpec) -> None:
                 begin = f.at(panel.prefetch, a_block.first * a.tile_prefetch)
                 pairs = dict[str, Value]()
                 if gemm.k_per_add == 2:
-                    minimums = f.at(f.scratch, a.min_at), pack.minimum_of_panel(f, a, panel.b)
+                    minimums = f.at(f.scratch, a.min_at), minima_of(f, panel.b, a.panel_bytes)
                     pairs["pairs"] = pairs_allowed(f, gemm.isa, a, minimums)
                 lists = {"segments": segments, "chains": chains, "height": height}
                 with f.loop(f.min(a.micro_tiles - a_block.first, a.a_block), prefetch=begin) as tile:
@@ -144,7 +144,7 @@ def _micro_tile(
     values = places | {
         "arguments": f.arguments,
         "sums": f.at(f.scratch, a.sums_at),
-        "count": a.chain_count,
+        "chain_count": a.chain_count,
         "data": f.at(packed_a, row * a.row_bytes),
         "weights": panel.b,
         "out": f.at(panel.to, row * a.tap_bytes_out),

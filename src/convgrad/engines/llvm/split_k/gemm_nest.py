@@ -42,10 +42,11 @@ def widths(spec: SplitKSpec) -> list[int]:
     The smaller widths are for the last panel of channels, which may be narrower.
 
     >>> from convgrad.plan.machine import ISAS
-    >>> from convgrad.plan.split_k.recipe import GEMM, MicroTileShape, SplitKOperand, SplitKSpec
+    >>> from convgrad.plan.split_k.recipe import OUTER_PRODUCTS, MicroTileShape, SplitKOperand, SplitKSpec
     >>> from convgrad.plan.recipe import CHANNELS
     >>> operand = SplitKOperand(CHANNELS, width=8)
-    >>> [widths(SplitKSpec(ISAS["avx2"], "f32", "f32", GEMM, MicroTileShape(1, v), operand, operand)) for v in (4, 3)]
+    >>> common = (ISAS["avx2"], "f32", "f32", OUTER_PRODUCTS)
+    >>> [widths(SplitKSpec(*common, MicroTileShape(1, v), operand, operand)) for v in (4, 3)]
     [[4, 2, 1], [3, 2, 1]]
     """
     nr = spec.micro_tile.nr

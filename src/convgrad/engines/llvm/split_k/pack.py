@@ -6,7 +6,7 @@ from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.packing import Cells, Copy, in_pairs
-from convgrad.engines.llvm.pairs import minimum, nothing_yet, pair
+from convgrad.engines.llvm.pairs import minima_of, minimum, nothing_yet, pair
 from convgrad.engines.llvm.split_k.nest import SplitKNest, TaskOperand
 from convgrad.plan.constants import PREFETCH_PACK_BYTES
 from convgrad.plan.machine import LINE_BYTES
@@ -65,7 +65,7 @@ def panel(n: SplitKNest, x: TaskOperand, begin: Value, number: Value) -> Value:
 def min_exponents(n: SplitKNest, x: TaskOperand, begin: Value, number: Value) -> Value:
     """Return the address of the minimum exponents of a panel, which follow the packed panel."""
     first = begin if n.spec.groups_in_lanes else panel(n, x, begin, number)
-    return n.f.at(first, x.args.panel - LINE_BYTES)
+    return minima_of(n.f, first, x.args.panel)
 
 
 def _cache_block(

@@ -33,7 +33,7 @@ def pack_cells(module: Module, spec: SplitKSpec, name: str, operand: SplitKOpera
     starts = sorted({*range(0, width - piece, piece), width - piece})
 
     def packed(panel: Loop, first: Value, left: Value | None) -> None:
-        extremes = Extremes(f, lanes, panel.minima, not operand.moves, spec.compact)
+        extremes = Extremes(f, lanes, panel.minima, of_dst=not operand.moves, of_pairs=spec.compact)
         for chain, start in product(range(2), starts):
             places = [f.load("ptr", panel.places, (chain + 2 * n) * ADDRESS_BYTES) for n in range(spec.k_per_add)]
             cells = Cells(f, spec.operand, lanes)

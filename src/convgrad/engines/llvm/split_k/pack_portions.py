@@ -16,13 +16,12 @@ from itertools import product
 from convgrad.engines.llvm.arguments import Named, columns
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.microkernel import Values
-from convgrad.engines.llvm.pairs import BF16_BYTES, halves, lesser, nothing_yet
+from convgrad.engines.llvm.pairs import BF16_BYTES, halves, lesser, minima_of, nothing_yet
 from convgrad.engines.llvm.split_k.nest import SplitKNest, TaskOperand
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import CHANNELS, SPATIAL
-from convgrad.plan.split_k.portions import ADDRESS_BYTES, SEGMENT_BITS
+from convgrad.plan.split_k.portions import ADDRESS_BYTES, PORTIONS_CHAIN, SEGMENT_BITS
 from convgrad.plan.split_k.recipe import SplitKOperand, SplitKSpec
-from convgrad.plan.split_k.schedule import CHAIN
 from convgrad.plan.tiling import SIDE
 from convgrad.spec.order import SPLIT_TERMS
 
@@ -55,22 +54,12 @@ def portion_bytes(spec: SplitKSpec, operand: SplitKOperand) -> int:
     return SPLIT_TERMS * spec.k_bytes(operand)
 
 
-def minima(f: Function, x: TaskOperand, panel: Value) -> Value:
-    """Return the address of the minimum exponents of a panel, which follow the packed panel."""
-    return f.at(panel, x.args.panel - LINE_BYTES)
-
-
-def maxima(f: Function, x: TaskOperand, panel: Value) -> Value:
-    """Return the address of the maxima of a panel of dst."""
-    return f.at(panel, x.args.panel - 2 * LINE_BYTES)
-
-
 def finite(n: SplitKNest, a: Value, b: Value) -> Value:
     """Return 0 if dst in panels of A and B is not finite and a tap reads padding, else -1."""
     f = n.f
     x, panel = (n.b, b) if n.a.operand.moves else (n.a, a)
     lanes = n.spec.isa.lanes
-    largest = f.load(halves(lanes), maxima(f, x, panel))
+    largest = f.load(halves(lanes), f.at(minima_of(f, panel, x.args.panel), -LINE_BYTES))
     value = f.op("i64", f"zext {f.intrinsic('i16', f'llvm.vector.reduce.umax.v{2 * lanes}i16', largest)} to i64")
     is_finite = f.select(value < TWICE_INFINITY, f.value(-1), f.value(0))
     return f.select(f.compare("eq", n.args.padded, 0), f.value(-1), is_finite)
@@ -81,33 +70,34 @@ def panels(n: SplitKNest, x: TaskOperand, block: Named, group: Value, own: Value
     f, args, t = n.f, n.args, n.task
     begin = f.at(f.scratch, x.args.at)
     with f.loop(x.task.count, panel=begin) as panel:
-        nothing_yet(f, n.spec.isa, minima(f, x, panel.panel))
-        f.store(f.zeros(halves(n.spec.isa.lanes)), maxima(f, x, panel.panel))
+        minima = minima_of(f, panel.panel, x.args.panel)
+        nothing_yet(f, n.spec.isa, minima)
+        f.store(f.zeros(halves(n.spec.isa.lanes)), minima, -LINE_BYTES)
         panel.next(panel=f.at(panel.panel, x.args.panel))
     shift = f.value(0) if tap is None else f.load("i64", f.at(args.taps, tap * 8))
     source = f.at(f.at(x.args.data, (t.group + group) * x.args.group), shift)
-    of_chains = {"chain": f.at(args.chains, block.chain * CHAIN.bytes), "to": begin}
+    of_chains = {"chain": f.at(args.chains, block.chain * PORTIONS_CHAIN.bytes), "to": begin}
     with f.loop(block.chains, **of_chains) as iteration:
-        chain = columns(f, iteration.chain, CHAIN)
+        chain = columns(f, iteration.chain, PORTIONS_CHAIN)
         first = f.at(source, chain.image * x.args.image)
-        by_segments = x.operand.contiguous == SPATIAL
-        positions_bytes = x.args.segments * SEGMENT_BITS.bytes if by_segments else f.value(POSITIONS_BYTES)
+        spatial = x.operand.contiguous == SPATIAL
+        positions_bytes = x.args.segments * SEGMENT_BITS.bytes if spatial else f.value(POSITIONS_BYTES)
         of_portions = {
-            "positions": f.at(x.args.packed, chain.segment * positions_bytes),
-            "existing": f.at(args.existing, ((tap or f.value(0)) * args.portions + chain.segment) * BITS_BYTES),
+            "positions": f.at(x.args.packed, chain.portion * positions_bytes),
+            "existing": f.at(args.existing, ((tap or f.value(0)) * args.portions + chain.portion) * BITS_BYTES),
             "to": iteration.to,
         }
-        with f.loop(chain.portions, left=chain.segments, **of_portions) as portion:
+        with f.loop(chain.portions, left=chain.terms, **of_portions) as portion:
             bits = within(f, portion.left)
             if tap is not None:
                 bits = bits & f.load("i64", portion.existing)
-            listed = {"to": own["addresses"], "first": first, "positions": portion.positions, "existing": bits}
-            if by_segments:
-                f.call(f"segments_{x.name}", **listed, count=x.args.segments, listed=own["count"])
+            of_portion = {"to": own["addresses"], "first": first, "positions": portion.positions, "existing": bits}
+            if spatial:
+                f.call(f"segments_{x.name}", **of_portion, count=x.args.segments, count_at=own["count"])
                 more = {"segments": f.load("i64", own["count"]), "channel": x.args.channel}
                 more |= {} if n.spec.tiles and x.name == "a" else {"rows": own["rows"]}
             else:
-                f.call("addresses", **listed, absent=own["zeros"])
+                f.call("addresses", **of_portion, absent=own["zeros"])
                 more = {"prefetch_bytes": x.args.prefetch} if n.spec.tiles and x.name == "a" else {}
             channel = n.first(x, x.task.first)
             f.call(
@@ -118,7 +108,7 @@ def panels(n: SplitKNest, x: TaskOperand, block: Named, group: Value, own: Value
                 left=x.args.channels - channel,
                 panels=x.task.count,
                 step=x.args.panel,
-                minima=minima(f, x, begin),
+                minima=minima_of(f, begin, x.args.panel),
                 **more,
             )
             portion.next(
@@ -127,7 +117,7 @@ def panels(n: SplitKNest, x: TaskOperand, block: Named, group: Value, own: Value
                 existing=f.at(portion.existing, BITS_BYTES),
                 to=f.at(portion.to, portion_bytes(n.spec, x.operand)),
             )
-        iteration.next(chain=f.at(iteration.chain, CHAIN.bytes), to=portion.to)
+        iteration.next(chain=f.at(iteration.chain, PORTIONS_CHAIN.bytes), to=portion.to)
 
 
 def within(f: Function, terms: Value) -> Value:
@@ -150,11 +140,12 @@ def addresses(module: Module) -> None:
 
 
 def segments(module: Module, name: str, operand: SplitKOperand) -> None:
-    """Emit ``segments_a`` or ``segments_b``, which lists the segments of a portion that exist, and stores their number.
+    """Emit ``segments_a`` or ``segments_b``, which lists the segments of a portion that exist.
 
-    If every second position is read, bits are spread, so that there is one for each position.
+    It stores their number at ``count_at``. If every second position is read, bits are spread, so that there is one for
+    each position.
     """
-    parameters = {"first": "ptr", "positions": "ptr", "existing": "i64", "count": "i64", "listed": "ptr"}
+    parameters = {"first": "ptr", "positions": "ptr", "existing": "i64", "count": "i64", "count_at": "ptr"}
     f = module.function(f"segments_{name}", False, to="ptr", **parameters)
     with f.loop(f.count, place=f.positions, to=f.to, number=f.value(0)) as segment:
         offset, bits = (f.load("i64", segment.place, SEGMENT_BITS.at(column)) for column in SEGMENT_BITS.columns)
@@ -164,7 +155,7 @@ def segments(module: Module, name: str, operand: SplitKOperand) -> None:
         count = f.select(f.compare("ne", existing, 0), f.value(1), f.value(0))
         to = f.at(segment.to, count * SEGMENT_BITS.bytes)
         segment.next(place=f.at(segment.place, SEGMENT_BITS.bytes), to=to, number=segment.number + count)
-    f.store(segment.number, f.listed)
+    f.store(segment.number, f.count_at)
     f.done()
 
 
@@ -220,7 +211,10 @@ def transpose_rows(module: Module, spec: SplitKSpec) -> None:
 
 
 def by_segments(f: Function, operand: SplitKOperand, places: tuple[Value, Value], count: Value, offset: Value) -> None:
-    """Copy the positions of ``count`` channels to rows. ``places`` are the addresses of the rows and of the minima."""
+    """Copy the positions of ``count`` channels, the first of which has the ``offset``, to rows.
+
+    ``places`` are the addresses of the rows and of the minima. ``f`` has the parameters PACKING and SEGMENTS.
+    """
     kind, lanes, (to, smallest) = halves(SIDE), SPLIT_TERMS * operand.stride, places
     with f.loop(count, to=to, offset=offset) as row:
         with f.loop(f.segments, place=f.addresses, some=f.zeros(kind)) as segment:
@@ -233,7 +227,7 @@ def by_segments(f: Function, operand: SplitKOperand, places: tuple[Value, Value]
             some = f.op(kind, f"or {segment.some}, {values.name}")
             segment.next(place=f.at(segment.place, SEGMENT_BITS.bytes), some=some)
         f.store(segment.some, row.to)
-        extremes = Extremes(f, SIDE, smallest, not operand.moves)
+        extremes = Extremes(f, SIDE, smallest, of_dst=not operand.moves)
         extremes.add(segment.some)
         extremes.store()
         row.next(to=f.at(row.to, LINE_BYTES), offset=row.offset + f.channel)
@@ -247,7 +241,7 @@ def pack_rows(module: Module, spec: SplitKSpec) -> None:
     f, width = module.function("pack_a", False, **PACKING, **PREFETCH), spec.a.width
     with f.loop(f.panels, to=f.to, minima=f.minima) as panel:
         first = f.offset + f.min(panel.index * width, f.left - width) * BF16_BYTES
-        extremes = Extremes(f, SIDE, panel.minima, not spec.a.moves)
+        extremes = Extremes(f, SIDE, panel.minima, of_dst=not spec.a.moves)
         for row in range(0, width, SIDE):
             count = min(SIDE, width - row)
             mask = f.mask(f.value(count), SIDE) if count < SIDE else None
@@ -272,7 +266,7 @@ def pack_pairs(module: Module, spec: SplitKSpec) -> None:
     f, vectors = module.function("pack_b", False, **PACKING), spec.micro_tile.nr
 
     def packed(panel: Loop, masks: list[Value | None]) -> None:
-        extremes = Extremes(f, SIDE, panel.minima, not spec.b.moves)
+        extremes = Extremes(f, SIDE, panel.minima, of_dst=not spec.b.moves)
         for n, (v, mask) in product(range(PAIRS_AT_ONCE), enumerate(masks)):
             places = f.at(panel.places, n * 2 * ADDRESS_BYTES)
             words = _words(f, places, panel.offset + v * SIDE * BF16_BYTES, mask)

@@ -10,12 +10,13 @@
                         for chain of cache block:
                             multiply the portions of the chain, and push the sums to the reduction tree
 
-The sums of all panels and taps stay in scratch until the task has its last cache block.
+The sums of all panels and taps stay in scratch until the task has its last cache block. They are ordered as [group]
+[panel of B][panel of A][tap][level of the tree].
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from contextlib import ExitStack
 from itertools import product
 
 from convgrad.engines.llvm import tree
@@ -24,6 +25,7 @@ from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high_sum, low_sum
 from convgrad.engines.llvm.microkernel import (
     CHAIN_TAGS,
+    VECTOR_ROWS,
     Values,
     by_height,
     by_width,
@@ -33,7 +35,7 @@ from convgrad.engines.llvm.microkernel import (
     outer_product,
     sum_names,
 )
-from convgrad.engines.llvm.pairs import BF16_BYTES, pairs_allowed
+from convgrad.engines.llvm.pairs import BF16_BYTES, minima_of, pairs_allowed
 from convgrad.engines.llvm.split_k import pack_cells
 from convgrad.engines.llvm.split_k import pack_portions as pack
 from convgrad.engines.llvm.split_k.gemm_nest import reduce_parts, widths
@@ -41,14 +43,21 @@ from convgrad.engines.llvm.split_k.nest import SplitKNest, combine_after, nest, 
 from convgrad.engines.llvm.tiles import TILES, TileProduct
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES
-from convgrad.plan.split_k.portions import own_parts
+from convgrad.plan.split_k.portions import PORTIONS_CHAIN, own_parts
 from convgrad.plan.split_k.recipe import SplitKSpec
-from convgrad.plan.split_k.schedule import CHAIN
 from convgrad.plan.tables import placed
-from convgrad.plan.tiling import SIDE, tile_rows
+from convgrad.plan.tiling import tile_rows
 from convgrad.spec.order import SPLIT_TERMS
 
-SEVERAL_ROWS = 4  # of a micro-tile of vectors
+PARAMETERS = {
+    "x": "ptr",
+    "y": "ptr",
+    "existing": "ptr",  # bits of the terms of each portion
+    "sums": "ptr",  # memory for the sums of a chain
+    "fast": "i64",  # -1 if the data permits tiles or pairs, and zeros where a tap reads padding, else 0
+    "portions": "i64",
+    "terms": "i64",
+}
 
 
 def bodies(module: Module, spec: SplitKSpec) -> None:
@@ -57,9 +66,9 @@ def bodies(module: Module, spec: SplitKSpec) -> None:
     (pack.of_tiles if spec.tiles else pack_cells.packs)(module, spec)
     trees(module, spec)
     for vectors in widths(spec):
-        for rows in heights_of(spec.micro_tile.mr, SEVERAL_ROWS) if spec.tiles else ():
+        for rows in heights_of(spec.micro_tile.mr, _height(spec)):
             by_vectors(module, spec, rows, vectors)
-        (tile if spec.tiles else vector_tile)(module, spec, vectors)
+        tile(module, spec, vectors)
 
 
 # -- the loop nest --
@@ -69,7 +78,7 @@ def task(module: Module, spec: SplitKSpec) -> None:
     """Emit ``task``, which runs the loop nest of a task."""
     n = nest(module, spec)
     f, args, t = n.f, n.args, n.task
-    own = {name: f.at(f.at(f.scratch, args.tiles_at), at) for name, at in placed(own_parts(spec))[0].items()}
+    own = {name: f.at(f.at(f.scratch, args.own_at), at) for name, at in placed(own_parts(spec))[0].items()}
     f.store(f.value(0), own["configured"])
     widest = f.max(n.a.args.channels, n.b.args.channels)
     with f.loop((widest * BF16_BYTES + (2 * LINE_BYTES - 1)) >> 6, to=own["zeros"]) as line:
@@ -107,33 +116,34 @@ def _panels(n: SplitKNest, block: Named, group: Value, tap: Loop, own: Values) -
     with f.loop(n.b.task.count, y=packed[1], **of_panels) as b:
         left = n.columns_left(t.group + group, n.b.task.first + b.index)
         with f.loop(n.a.task.count, x=packed[0], **{name: b.carried[name] for name in of_panels}) as a:
-            flags = {"finite": pack.finite(n, a.x, b.y)}
+            fast = pack.finite(n, a.x, b.y)
             if n.spec.k_per_add == 2:
-                minima = (pack.minima(f, n.a, a.x), pack.minima(f, n.b, b.y))
-                flags["pairs"] = pairs_allowed(f, n.spec.isa, args, minima) & flags["finite"]
+                minima = (minima_of(f, a.x, n.a.args.panel), minima_of(f, b.y, n.b.args.panel))
+                fast = pairs_allowed(f, n.spec.isa, args, minima) & fast
             partial = f.at(f.at(args.partial_sums, t.partial_sums), a.number * (args.leaves * n.spec.tile_bytes))
             existing = f.at(args.existing, (t.tap + tap.index) * args.portions * pack.BITS_BYTES)
-            with f.loop(block.chains, x=a.x, y=b.y, chain=f.at(args.chains, block.chain * CHAIN.bytes)) as iteration:
-                chain = columns(f, iteration.chain, CHAIN)
+            with f.loop(
+                block.chains, x=a.x, y=b.y, chain=f.at(args.chains, block.chain * PORTIONS_CHAIN.bytes)
+            ) as iteration:
+                chain = columns(f, iteration.chain, PORTIONS_CHAIN)
                 of_chain = {
-                    "arguments": f.arguments,
                     "x": iteration.x,
                     "y": iteration.y,
-                    **flags,
+                    "fast": fast,
                     "portions": chain.portions,
-                    "terms": chain.segments,
-                    "existing": f.at(existing, chain.segment * pack.BITS_BYTES),
+                    "terms": chain.terms,
+                    "existing": f.at(existing, chain.portion * pack.BITS_BYTES),
                     "node": a.sums,
                     "first": tree.begins(f, chain.number),
+                    "sums": own["sums"],
+                    "configured": own["configured"],
                 }
-                if n.spec.tiles:
-                    of_chain |= {name: own[name] for name in ("sums", "configured")}
                 by_width(f, n.spec.isa.lanes, widths(n.spec), left, "tile", of_chain)
                 combine_after(n, a.sums, chain, partial)
                 iteration.next(
                     x=f.at(iteration.x, chain.portions * pack.portion_bytes(n.spec, n.spec.a)),
                     y=f.at(iteration.y, chain.portions * pack.portion_bytes(n.spec, n.spec.b)),
-                    chain=f.at(iteration.chain, CHAIN.bytes),
+                    chain=f.at(iteration.chain, PORTIONS_CHAIN.bytes),
                 )
             a.next(x=f.at(a.x, n.a.args.panel), sums=f.at(a.sums, t.taps * args.panel_sums), number=a.number + t.taps)
         b.next(y=f.at(b.y, n.b.args.panel), **{name: a.carried[name] for name in of_panels})
@@ -159,157 +169,122 @@ def _store(n: SplitKNest) -> None:
 def tile(module: Module, spec: SplitKSpec, vectors: int) -> None:
     """Emit ``tile<vectors>``, which computes the sums of a chain and pushes them to ``node``.
 
-    Tiles flush denormals to zero, and add zero times dst where a tap reads padding. If ``pairs`` is 0, the data does
-    not permit this, and vectors add the terms that exist. ``sums`` is memory for the sums of a chain.
+    ``configured`` is the address of the configuration of the thread's tiles, as a number.
     """
-    f = module.function(
-        f"tile{vectors}",
-        False,
-        arguments="ptr",
-        x="ptr",
-        y="ptr",
-        finite="i64",
-        pairs="i64",
-        portions="i64",
-        terms="i64",
-        existing="ptr",
-        node="ptr",
-        first="i1",
-        sums="ptr",
-        configured="ptr",
-    )
-    to, pitch = f.select(f.first, f.node, f.sums), spec.width * F32_BYTES
-    with f.when(f.compare("ne", f.pairs, 0)):
-        _by_tiles(f, spec, vectors, to)
-    with f.otherwise():
+    more = {"configured": "ptr"} if spec.tiles else {}
+    f = module.function(f"tile{vectors}", False, **PARAMETERS, node="ptr", first="i1", **more)
+    pitch, vector_bytes = spec.width * F32_BYTES, spec.isa.lanes * F32_BYTES
 
-        def some(first: Value, rows: int) -> None:
-            of_rows = {"x": f.at(f.x, first * LINE_BYTES), "sums": f.at(to, first * pitch)}
-            same = {name: f.parameters[name] for name in ("y", "portions", "terms", "existing")}
-            f.call(f"by_vectors{rows}_{vectors}", **of_rows, **same)
+    def some(first: Value, rows: int) -> None:
+        of_rows = {"x": f.at(f.x, first * _a_steps(spec)[0]), "sums": f.at(f.sums, first * pitch)}
+        f.call(f"by_vectors{rows}_{vectors}", **f.parameters | of_rows)
 
-        by_height(f, spec.micro_tile.mr, SEVERAL_ROWS, some)
-    added = f.select(f.first, f.value(0), f.value(spec.micro_tile.mr))
-    with f.loop(added, child=f.sums, parent=f.node) as line:
-        places = [f.at(line.parent, v * LINE_BYTES) for v in range(vectors)]
-        values = [f.load(f"<{SIDE} x float>", line.child, v * LINE_BYTES) for v in range(vectors)]
-        tree.push(f, values, places, Value(f, "i1", "false"))
-        line.next(child=f.at(line.child, pitch), parent=f.at(line.parent, pitch))
+    with ExitStack() as otherwise:
+        if spec.tiles:
+            with f.when(f.compare("ne", f.fast, 0)):
+                _by_tiles(f, spec, vectors)
+            otherwise.enter_context(f.otherwise())
+        by_height(f, spec.micro_tile.mr, _height(spec), some)
+    with f.loop(spec.micro_tile.mr, child=f.sums, parent=f.node) as row:
+        places = [f.at(row.parent, v * vector_bytes) for v in range(vectors)]
+        values = [f.load(f"<{spec.isa.lanes} x float>", row.child, v * vector_bytes) for v in range(vectors)]
+        tree.push(f, values, places, f.first)
+        row.next(child=f.at(row.child, pitch), parent=f.at(row.parent, pitch))
     f.done()
 
 
-def vector_tile(module: Module, spec: SplitKSpec, vectors: int) -> None:
-    """Emit ``tile<vectors>`` for vectors, which computes the sums of a chain and pushes them to ``node``.
-
-    Rows of cells are added to both chains in turn. If ``pairs`` is 0, halves of pairs are added one by one. If
-    ``finite`` is 0, only the terms that exist are added.
-    """
-    flags = {"finite": "i64", "pairs": "i64"} if spec.k_per_add == 2 else {"finite": "i64"}
-    of_memory = {"x": "ptr", "y": "ptr", "portions": "i64", "terms": "i64", "existing": "ptr", "node": "ptr"}
-    f = module.function(f"tile{vectors}", False, arguments="ptr", **of_memory, first="i1", **flags)
-    kind, vector_bytes = f"<{spec.isa.lanes} x float>", spec.isa.lanes * F32_BYTES
-    names = [name for tag in CHAIN_TAGS for name in sum_names(spec.micro_tile.mr, vectors, tag)]
-    zeros, half = {name: f.zeros(kind) for name in names}, len(names) // 2
-    memory = f.alloca(kind, half)
-    blocks = [f.at(memory, n * vector_bytes) for n in range(half)]
-    for place in blocks:
-        f.store(f.zeros(kind), place)
-    single = (high_sum, low_sum) if spec.k_per_add == 2 else (multiply_add,)
-    fast = PAIR_SUMS[spec.isa.pairs] if spec.k_per_add == 2 else multiply_add
-    turns, allowed = f.value(SPLIT_TERMS // (2 * spec.k_per_add)), f.pairs if spec.k_per_add == 2 else f.finite
-    begin = {"x": f.x, "y": f.y, "existing": f.existing, "left": f.terms}
-    with f.loop(f.portions, **begin) as portion:
-        state = {"a": portion.x, "b": portion.y, **zeros}
-        state = _turns(f, spec, vectors, turns & allowed, state, ((fast,), None))
-        bits = pack.within(f, portion.left) & f.load("i64", portion.existing)
-        state = _turns(f, spec, vectors, turns & (f.value(-1) - allowed), state, (single, bits))
-        sums = even_and_odd(f, [state[name] for name in names])
-        for value, place in zip(sums, blocks, strict=True):
-            f.store(f.add(f.load(kind, place), value), place)
-        portion.next(
-            x=f.at(portion.x, pack.portion_bytes(spec, spec.a)),
-            y=f.at(portion.y, pack.portion_bytes(spec, spec.b)),
-            existing=f.at(portion.existing, pack.BITS_BYTES),
-            left=portion.left - SPLIT_TERMS,
-        )
-    shape = product(range(spec.micro_tile.mr), range(vectors))
-    node = [f.at(f.node, (r * spec.micro_tile.nr + v) * vector_bytes) for r, v in shape]
-    tree.push(f, [f.load(kind, place) for place in blocks], node, f.first)
-    f.done()
-
-
-def _turns(
-    f: Function,
-    spec: SplitKSpec,
-    vectors: int,
-    count: Value,
-    state: Values,
-    how: tuple[Sequence[MultiplyAdd], Value | None],
-) -> Values:
-    """Emit a loop that adds a row of cells to each chain, and return the new state.
-
-    ``how`` are the multiply-adds of a cell, and bits or None. Terms without a bit are skipped.
-    """
-    adds, bits = how
-    lanes, shape, word = spec.isa.lanes, spec.micro_tile, "float" if spec.k_per_add == 1 else "i32"
-    with f.loop(count, **state, **({} if bits is None else {"bits": bits})) as turn:
-        for chain in range(2):
-            a, b = f.at(turn.a, chain * shape.mr * F32_BYTES), f.at(turn.b, chain * spec.width * F32_BYTES)
-            columns = [f.load(f"<{lanes} x {word}>", b, v * lanes * F32_BYTES) for v in range(vectors)]
-            for n, add in enumerate(adds):
-                exists = None if bits is None else f.compare("ne", turn.bits & (1 << (chain + 2 * n)), 0)
-                rows = (f.splat(f.load(word, a, r * F32_BYTES), lanes) for r in range(shape.mr))
-                outer_product(turn.following, rows, columns, add, CHAIN_TAGS[chain], exists)
-        turn.next(a=f.at(turn.a, 2 * shape.mr * F32_BYTES), b=f.at(turn.b, 2 * spec.width * F32_BYTES))
-        if bits is not None:
-            turn.next(bits=turn.bits >> (2 * spec.k_per_add))
-    return {name: turn.carried[name] for name in state}
-
-
-def _by_tiles(f: Function, spec: SplitKSpec, vectors: int, to: Value) -> None:
-    """Multiply all portions by tiles, and store the sums at ``to``."""
-    heights, pitch = tile_rows(spec.micro_tile.mr), spec.width * F32_BYTES
+def _by_tiles(f: Function, spec: SplitKSpec, vectors: int) -> None:
+    """Multiply all portions by tiles, and store the sums."""
+    heights = tile_rows(spec.micro_tile.mr)
     tiles = TileProduct(f, spec.isa.tiles, heights, vectors)
     tiles.configure(f.configured)
     tiles.zero()
     with f.loop(f.portions, x=f.x, y=f.y) as portion:
         rows = [f.at(portion.x, sum(heights[:n]) * LINE_BYTES) for n in range(len(heights))]
         tiles.multiply(rows, f.value(LINE_BYTES), portion.y, spec.micro_tile.nr * LINE_BYTES)
-        portion.next(
-            x=f.at(portion.x, pack.portion_bytes(spec, spec.a)), y=f.at(portion.y, pack.portion_bytes(spec, spec.b))
-        )
-    tiles.store(to, pitch)
+        portion.next(**_next_portion(f, spec, portion))
+    tiles.store(f.sums, spec.width * F32_BYTES)
 
 
 def by_vectors(module: Module, spec: SplitKSpec, rows: int, vectors: int) -> None:
-    """Emit ``by_vectors<rows>_<vectors>``, which computes the sums of some rows from the terms that exist."""
-    name = f"by_vectors{rows}_{vectors}"
-    f = module.function(name, False, x="ptr", y="ptr", sums="ptr", portions="i64", terms="i64", existing="ptr")
-    kind, shape = f"<{SIDE} x float>", list(product(range(rows), range(vectors)))
-    totals, chains = ({f"{tag}{r}_{v}": f.zeros(kind) for r, v in shape} for tag in ("total", "chain"))
-    odd = {f"odd{r}_{v}": f.zeros(kind) for r, v in shape}
-    begin = {"x": f.x, "y": f.y, "existing": f.existing, "left": f.terms}
-    with f.loop(f.portions, **begin, **totals) as portion:
+    """Emit ``by_vectors<rows>_<vectors>``, which computes the sums of some rows of A by vectors.
+
+    If ``fast`` is 0, only the terms that exist are added, one by one. Sums of portions are added up in memory, because
+    the two chains of a portion may fill the registers.
+    """
+    f = module.function(f"by_vectors{rows}_{vectors}", False, **PARAMETERS)
+    kind, shape = f"<{spec.isa.lanes} x float>", (rows, vectors)
+    sums = [
+        f.at(f.sums, (r * spec.micro_tile.nr + v) * spec.isa.lanes * F32_BYTES)
+        for r, v in product(range(rows), range(vectors))
+    ]
+    for place in sums:
+        f.store(f.zeros(kind), place)
+    zeros = {name: f.zeros(kind) for tag in CHAIN_TAGS for name in sum_names(rows, vectors, tag)}
+    with f.loop(f.portions, x=f.x, y=f.y, existing=f.existing, left=f.terms) as portion:
+        state = {"a": portion.x, "b": portion.y, **zeros}
+        if not spec.tiles:
+            state = _turns(f, spec, shape, f.fast, state)
         bits = pack.within(f, portion.left) & f.load("i64", portion.existing)
-        with f.loop(pack.PAIRS, a=portion.x, b=portion.y, bits=bits, **chains, **odd) as pair:
-            ys = [f.load(pack.WORDS, pair.b, v * LINE_BYTES) for v in range(vectors)]
-            xs = [f.splat(f.load("i32", pair.a, r * LINE_BYTES), SIDE) for r in range(rows)]
-            for chain, bit, add in (("chain", 1, low_sum), ("odd", 2, high_sum)):
-                exists = f.compare("ne", pair.bits & bit, 0)
-                for r, v in shape:
-                    before = pair.carried[f"{chain}{r}_{v}"]
-                    pair.next(**{f"{chain}{r}_{v}": f.select(exists, add(f, before, xs[r], ys[v]), before)})
-            step = spec.micro_tile.nr * LINE_BYTES
-            pair.next(a=f.at(pair.a, F32_BYTES), b=f.at(pair.b, step), bits=pair.bits >> 2)
-        for r, v in shape:
-            both = f.add(pair.carried[f"chain{r}_{v}"], pair.carried[f"odd{r}_{v}"])
-            portion.next(**{f"total{r}_{v}": f.add(portion.carried[f"total{r}_{v}"], both)})
+        state = _turns(f, spec, shape, f.value(-1) - f.fast, state, bits)
+        for value, place in zip(even_and_odd(f, [state[name] for name in zeros]), sums, strict=True):
+            f.store(f.add(f.load(kind, place), value), place)
         portion.next(
-            x=f.at(portion.x, pack.portion_bytes(spec, spec.a)),
-            y=f.at(portion.y, pack.portion_bytes(spec, spec.b)),
+            **_next_portion(f, spec, portion),
             existing=f.at(portion.existing, pack.BITS_BYTES),
             left=portion.left - SPLIT_TERMS,
         )
-    for r, v in shape:
-        f.store(portion.carried[f"total{r}_{v}"], f.sums, r * spec.width * F32_BYTES + v * LINE_BYTES)
     f.done()
+
+
+def _next_portion(f: Function, spec: SplitKSpec, portion: Loop) -> Values:
+    """Return the addresses of the next portion in A and B."""
+    x, y = (f.at(at, pack.portion_bytes(spec, operand)) for at, operand in ((portion.x, spec.a), (portion.y, spec.b)))
+    return {"x": x, "y": y}
+
+
+def _height(spec: SplitKSpec) -> int:
+    """Return the most rows of a micro-tile of vectors."""
+    return VECTOR_ROWS if spec.tiles else spec.micro_tile.mr
+
+
+def _a_steps(spec: SplitKSpec) -> tuple[int, int]:
+    """Return the bytes from a channel of A to the next, and from a cell of a channel to the next."""
+    return (LINE_BYTES, F32_BYTES) if spec.tiles else (F32_BYTES, spec.micro_tile.mr * F32_BYTES)
+
+
+def _adds(spec: SplitKSpec, singly: bool) -> list[list[tuple[int, MultiplyAdd, int]]]:
+    """Return the multiply-adds of each cell of a turn: the chain, the multiply-add, and the number of the term.
+
+    A cell for tiles has a term of each chain. For vectors, a turn has a cell of each chain, with one term or a pair.
+    """
+    if spec.tiles:
+        return [[(0, low_sum, 0), (1, high_sum, 1)]]
+    adds: list[MultiplyAdd] = [multiply_add]
+    if spec.k_per_add == 2:
+        adds = [high_sum, low_sum] if singly else [PAIR_SUMS[spec.isa.pairs]]
+    return [[(chain, add, chain + 2 * n) for n, add in enumerate(adds)] for chain in range(2)]
+
+
+def _turns(
+    f: Function, spec: SplitKSpec, shape: tuple[int, int], enabled: Value, state: Values, bits: Value | None = None
+) -> Values:
+    """Emit a loop over the cells of a portion, and return the new state. If ``enabled`` is 0, nothing is added.
+
+    With ``bits``, terms are added one by one, and those without a bit are skipped.
+    """
+    (rows, vectors), lanes, word = shape, spec.isa.lanes, "float" if spec.k_per_add == 1 else "i32"
+    cells, (row_step, cell_step), b_step = _adds(spec, bits is not None), _a_steps(spec), spec.width * F32_BYTES
+    terms = len(cells) * spec.k_per_add
+    with f.loop(enabled & (SPLIT_TERMS // terms), **state, **({} if bits is None else {"bits": bits})) as turn:
+        for number, adds in enumerate(cells):
+            a, b = f.at(turn.a, number * cell_step), f.at(turn.b, number * b_step)
+            columns_of_b = [f.load(f"<{lanes} x {word}>", b, v * lanes * F32_BYTES) for v in range(vectors)]
+            for chain, add, term in adds:
+                exists = None if bits is None else f.compare("ne", turn.bits & (1 << term), 0)
+                rows_of_a = (f.splat(f.load(word, a, r * row_step), lanes) for r in range(rows))
+                outer_product(turn.following, rows_of_a, columns_of_b, add, CHAIN_TAGS[chain], exists)
+        turn.next(a=f.at(turn.a, len(cells) * cell_step), b=f.at(turn.b, len(cells) * b_step))
+        if bits is not None:
+            turn.next(bits=turn.bits >> terms)
+    return {name: turn.carried[name] for name in state}

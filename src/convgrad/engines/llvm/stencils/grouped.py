@@ -50,7 +50,7 @@ def grouped_tile(module: Module, spec: GroupedStencilSpec, rows: int, vectors: i
     f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, input="i64", input_step="i64", **pairs)
     micro_tile = GroupedStencil(f, spec, rows, vectors, segment_bytes=SEGMENT.bytes)
     micro_tile.prefetch()
-    micro_tile.chains()
+    micro_tile.micro_kernel()
     f.done()
 
 
