@@ -36,6 +36,10 @@ def last(*shape: int) -> torch.Tensor:
     return x(*shape).to(memory_format=torch.channels_last)
 
 
+def call_copies(operator: Any, arguments: Any, options: dict[str, Any]) -> Any:
+    return operator(*deepcopy(arguments), **deepcopy(options))
+
+
 def outcome(call: Call) -> Any:
     """Return types, shapes, and whether results are contiguous; or the kind of the error."""
     torch.manual_seed(0)
@@ -132,10 +136,11 @@ def test_outcomes(name: str) -> None:
         assert outcome(CALLS[name]) == expected
 
 
-REFUSE_MORE = "huber_loss_backward", "_fused_sgd_", "_fused_adam_", "_fused_adamw_"  # any number that f32 does not have
+REFUSE_MORE = {"huber_loss_backward", "_fused_sgd_", "_fused_adam_", "_fused_adamw_", "arange.start_out"}  # beyond f32
 ODD = float("nan"), float("inf"), -float("inf"), -1.0, 1e39, 1e300
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.parametrize("name", OPERATORS)
 def test_odd_numbers(name: str, odd: float) -> None:
@@ -149,10 +154,10 @@ def test_odd_numbers(name: str, odd: float) -> None:
     ]
     calls += [(arguments, options | {key: odd}) for key, number in options.items() if type(number) in (int, float)]
     for changed, keywords in calls:
-        call = partial(operator(name), **keywords)
-        expected = outcome(lambda call=call, changed=changed: call(*deepcopy(changed)))
+        call = partial(call_copies, operator(name), changed, keywords)
+        expected = outcome(call)
         with same_bits():
-            ours = outcome(lambda call=call, changed=changed: call(*deepcopy(changed)))
+            ours = outcome(call)
         assert ours == ("error" if name in REFUSE_MORE and odd > 1e38 and ours == "error" else expected), keywords
 
 

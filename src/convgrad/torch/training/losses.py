@@ -138,13 +138,15 @@ def softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype:
 # -- classes -------------------------------------------------------------------------------------------------------
 
 
-def _places(labels: Tensor, ignore_index: int, classes: int) -> tuple[Tensor, Tensor]:
-    """Return which labels are used, and the classes of the labels, 0 for the others."""
+def _places(labels: Tensor, ignore_index: int, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return which labels of the rows of ``x`` are used, and the classes of the labels, 0 for the others."""
+    if labels.shape != (len(x), *x.shape[2:]):
+        raise RuntimeError(f"size mismatch (got input: {list(x.shape)}, target: {list(labels.shape)})")
     if labels.dtype not in (torch.int64, torch.uint8):
         raise RuntimeError(f"nll_loss: labels must be int64 or uint8; got {labels.dtype}")
     used = labels != ignore_index
     index = torch.where(used, labels, 0).to(torch.int64)
-    wrong = index[(index < 0) | (index >= classes)]
+    wrong = index[(index < 0) | (index >= x.shape[1])]
     if wrong.numel():
         raise IndexError(f"Target {int(wrong[0])} is out of bounds.")
     return used, index
@@ -162,7 +164,7 @@ def nll_loss(
 ) -> tuple[Tensor, Tensor]:
     """Return the negative log likelihood, and the sum of the targets' weights."""
     x, labels = (self, target) if self.dim() > 1 else (self.unsqueeze(0), target.reshape(1))
-    used, index = _places(labels, ignore_index, x.shape[1])
+    used, index = _places(labels, ignore_index, x)
     losses = -x.float().gather(1, index.unsqueeze(1)).squeeze(1)
     if weight is not None and weight.shape != (x.shape[1],):
         raise RuntimeError(f"nll_loss: weight must have one value per class, {x.shape[1]}; got {tuple(weight.shape)}")
@@ -196,7 +198,7 @@ def nll_loss_backward(
 ) -> Tensor:
     """Return the gradient of the negative log likelihood."""
     x, labels = (self, target) if self.dim() > 1 else (self.unsqueeze(0), target.reshape(1))
-    used, index = _places(labels, ignore_index, x.shape[1])
+    used, index = _places(labels, ignore_index, x)
     gradient = grad_output.float() if reduction == _NONE else grad_output.float().expand(labels.shape)
     if weight is not None:
         gradient = gradient * weight.float().reshape(-1)[index]

@@ -137,7 +137,7 @@ def _is_exact(start: float, end: float, step: float = 1, *, out: Tensor) -> bool
 )
 def arange(start: float, end: float, step: float = 1, *, out: Tensor) -> Tensor:
     """Return numbers at a distance of ``step``."""
-    if not (math.isfinite(start) and math.isfinite(end) and step and (end - start) * step >= 0):
+    if not (all(map(math.isfinite, (start, end, step))) and step and (end - start) * step >= 0):
         raise RuntimeError(f"arange has an unsupported range: {start} to {end} by {step}")
     number = math.ceil((end - start) / step)
     if number >= 1 << 48:  # more than any memory has
