@@ -52,7 +52,7 @@ def _as_expected(result: Tensor | None, form: tuple[torch.dtype, bool] | None) -
 
 def _described(value: object) -> object:
     if type(value) in _NUMBERS:
-        return type(value), value
+        return type(value), value or repr(value)  # 0 and -0 are equal, but have other texts
     if isinstance(value, torch.Tensor):
         return value.shape, value.stride(), value.dtype
     if isinstance(value, list | tuple):

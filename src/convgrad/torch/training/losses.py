@@ -12,7 +12,7 @@ from convgrad.torch.training.channels import ChannelProgram, ChannelView, Floats
 from convgrad.torch.training.functions import exp64, log1p64, log64
 from convgrad.torch.training.row import SECTIONS, UnservedError, common_type, row
 from convgrad.torch.training.sums import products, rounded, total
-from convgrad.torch.training.tensors import elements
+from convgrad.torch.training.tensors import allocated, elements
 
 _NONE, _MEAN = 0, 1  # values of ATen's `reduction`; 2 is the sum
 _REDUCED = "mean or sum of the losses"
@@ -41,7 +41,7 @@ def _exponentials(self: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def _exponentials_of_rows(program: ChannelProgram, rows: ChannelView, largest: Tensor) -> tuple[Tensor, Floats]:
     """Return e = exp(x - largest), and the sums of e in f64, for the elements of each row."""
-    e = torch.empty_like(rows.tensor, dtype=torch.float32)
+    e = allocated(torch.empty_like(rows.tensor, dtype=torch.float32))
     sums = program.sums_of("exp_of_difference", rows, coefficients=(largest.reshape(-1),), products=False, terms=e)
     return e, sums
 
@@ -89,7 +89,7 @@ def _gradient_of_rows(name: str, rows: ChannelView, output: Tensor, to: torch.dt
     program, output = ChannelProgram.of_rows(rows), output.contiguous()
     sums = program.sums_of("products", rows, output, plain=not products, products=products)
     coefficients = program.coefficients("rounded", (rows.shape[1],), [*sums], 1)
-    result = torch.empty_like(rows.tensor, dtype=to)
+    result = allocated(torch.empty_like(rows.tensor, dtype=to))
     program.mapped(name, rows, rows.tensor, output, coefficients=coefficients, out=result)
     program.run()
     return result
@@ -113,7 +113,7 @@ def softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
     program = ChannelProgram.of_rows(rows)
     e, of_rows = _exponentials_of_rows(program, rows, self.amax(dim, keepdim=True).float())
     coefficients = program.coefficients("rounded", (rows.shape[1],), [*of_rows], 1)
-    result = e if to == torch.float32 else torch.empty_like(e, dtype=to)
+    result = e if to == torch.float32 else allocated(torch.empty_like(e, dtype=to))
     program.mapped("quotient", rows._replace(tensor=e), e, coefficients=coefficients, out=result)
     program.run()
     return result

@@ -20,6 +20,7 @@ from convgrad.torch.training.channels import (
     tensor_of,
 )
 from convgrad.torch.training.row import SECTIONS, row
+from convgrad.torch.training.tensors import constant
 
 _FORWARD = (
     "m = sum/n; var = max(0, sum of x * x - sum * m)/n; i = 1/sqrt(var + eps), in f64; c = m rounded to f32; "
@@ -239,7 +240,7 @@ def layer_norm_backward(
     if output_mask[1] or output_mask[2]:
         of_columns = ChannelView(g, (1, positions, rows), True)
         name, (plain, products) = "products_with_normalized", (output_mask[2], output_mask[1])
-        normalization = center, inverse, torch.zeros(rows, dtype=torch.float32)
+        normalization = center, inverse, constant(torch.zeros(rows, dtype=torch.float32))
         program = ChannelProgram(input.numel())
         sums = program.sums_of(
             name, of_columns, view.tensor, coefficients=normalization, plain=plain, products=products
@@ -257,7 +258,7 @@ def _rows(x: Tensor, normalized_shape: list[int]) -> ChannelView:
 def _column(values: Tensor | None, positions: int, default: float) -> Tensor:
     """Return weights or biases as f32 values of all positions."""
     if values is None:
-        return torch.full((positions,), default, dtype=torch.float32)
+        return constant(torch.full((positions,), default, dtype=torch.float32))
     return values.detach().float().contiguous()
 
 

@@ -43,9 +43,10 @@ def elements(name: str, *operands: Operand, out: Tensor | None = None) -> Tensor
     """
     call = _known(name, _kinds(operands))
     fits = out is not None and (out.dtype, out.shape, out.stride()) == (call.dtype, call.shape, call.strides)
-    result = out if out is not None and fits else call.empty(call.dtype)
+    result = out if out is not None and fits else allocated(call.empty(call.dtype))
     if out is not None:
         _refuse_overlap(out, operands)
+        elementwise.written(result.data_ptr())
     addresses, owners = call.read(operands)
     compute(name, call.tensors, call.extents, [*addresses, result.data_ptr()], (owners, result))
     return result
@@ -66,6 +67,18 @@ def _update(name: str, targets: Sequence[Tensor], *operands: Operand) -> None:
     for target, result in zip(targets, results, strict=True):
         if result is not target:
             target.copy_(result)
+
+
+def allocated(tensor: Tensor) -> Tensor:
+    """Return a new tensor for results, which a recording of the operator allocates again."""
+    elementwise.allocated(tensor.data_ptr(), tensor.nbytes, tensor)
+    return tensor
+
+
+def constant(tensor: Tensor) -> Tensor:
+    """Return a new tensor of numbers that depend only on the kind of the call."""
+    elementwise.constant(tensor.data_ptr(), tensor.nbytes, tensor)
+    return tensor
 
 
 def update_lists(name: str, lists: Sequence[Sequence[Tensor]], numbers: Sequence[float], results: int) -> None:
@@ -119,7 +132,7 @@ def _refuse_overlap(out: Tensor, operands: Sequence[object]) -> None:
     Operands that are not dense are copied before ``out`` is written.
     """
     begin = out.data_ptr()
-    end = begin + out.element_size() * _span(out)
+    end = begin + memory_bytes(out)
     for operand in operands:
         if not isinstance(operand, torch.Tensor) or operand is out:
             continue
@@ -130,6 +143,11 @@ def _refuse_overlap(out: Tensor, operands: Sequence[object]) -> None:
                 "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
                 "memory location. Please clone() the tensor before performing the operation."
             )
+
+
+def memory_bytes(tensor: Tensor) -> int:
+    """Return the bytes from the first element to the end of the last one in memory."""
+    return tensor.element_size() * _span(tensor) if tensor.numel() else 0
 
 
 def _dense_bytes(tensor: Tensor) -> int:
@@ -179,6 +197,7 @@ class _ElementsCall(NamedTuple):
         memory = _f32([operand for operand in operands if not isinstance(operand, torch.Tensor)])
         owners: list[object] = [memory]
         at, addresses = address_of(memory), []
+        elementwise.constant(at, memory.nbytes, memory)
         for operand, way in zip(operands, self.ways, strict=True):
             if not isinstance(operand, torch.Tensor):
                 addresses.append(at)

@@ -1,0 +1,152 @@
+"""Calls of an operator that run again on other tensors of the same kind, without the operator's Python code.
+
+The first call of a kind records the calls of drivers. Each of their addresses is that of an argument, of memory that
+the operator allocates, or of a constant. If one is not, for example because an argument is copied first, or if a result
+has other memory, all calls of this kind run the operator's function. A function that uses drivers must not write to its
+arguments or results by other means, or depend on values of tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from convgrad.arrays.libraries.torch import TORCH
+from convgrad.engines.addresses import address_of
+from convgrad.engines.settings import cap, on
+from convgrad.functional.elementwise import Recording, recorded
+from convgrad.plan.machine import LINE_BYTES
+from convgrad.torch.kernels import threads_of_call
+from convgrad.torch.training.expected import Results
+from convgrad.torch.training.tensors import memory_bytes, read_address
+
+_Place = tuple[int, int]  # the number of a base address, and an offset from it
+_ABSOLUTE, _SCRATCH, _FIRST = 0, 1, 2  # numbers of base addresses: 0, that of scratch, that of the first tensor
+_write_address = torch.Tensor.data_ptr
+
+
+class Replays:
+    """The recorded calls of one kind, by the settings that select code."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str], _Replay | None] = {}
+
+    def computed(self, compute: Callable[[], Results], arguments: tuple[object, ...]) -> Results:
+        """Return the results of ``compute``, an operator that is called with these arguments."""
+        settings = threads_of_call(), cap()
+        if settings not in self._known:
+            recording = Recording()
+            with recorded(recording):
+                results = compute()
+            self._known[settings] = _replay_of(recording, arguments, results)
+            return results
+        replay = self._known[settings]
+        again = None if replay is None else replay(arguments)
+        if again is None:
+            with recorded(None):
+                return compute()
+        return again
+
+
+class _Replay(NamedTuple):
+    """Recorded calls, with the places of their addresses, and the results."""
+
+    calls: tuple[tuple[Callable[[Sequence[int], object], None], tuple[_Place, ...]], ...]
+    given: tuple[tuple[int, Callable[[Tensor], int]], ...]  # numbers of tensors, and what returns their addresses
+    sizes: tuple[int, ...]  # bytes of these tensors
+    written: tuple[int, ...]  # which of them are written to
+    scratch_bytes: int
+    new: tuple[tuple[tuple[int, ...], tuple[int, ...], torch.dtype], ...]  # shapes, strides and types
+    results: tuple[int | None, ...]  # numbers of arguments, and then of new tensors
+    is_tuple: bool
+    constants: object
+
+    def __call__(self, arguments: tuple[object, ...]) -> Results | None:
+        """Return the results, or None if an argument that is written to shares memory with another one."""
+        addresses = [address(cast(Tensor, arguments[number])) for number, address in self.given]
+        if self.written and self._overlap(addresses):
+            return None
+        scratch = np.empty(self.scratch_bytes + LINE_BYTES, np.uint8)
+        begin = address_of(scratch)
+        new = [torch.empty_strided(shape, strides, dtype=dtype) for shape, strides, dtype in self.new]
+        bases = [0, begin + -begin % LINE_BYTES, *addresses, *[tensor.data_ptr() for tensor in new]]
+        on(TORCH.pool, self._run, bases, (arguments, scratch, new, self.constants))
+        if not self.is_tuple:
+            return new[0] if new else cast(Tensor, arguments[cast(int, self.results[0])])
+        tensors = *arguments, *new
+        return cast(Results, tuple([None if number is None else tensors[number] for number in self.results]))
+
+    def _overlap(self, addresses: list[int]) -> bool:
+        for which in self.written:
+            begin, end = addresses[which], addresses[which] + self.sizes[which]
+            shared = [at < end and begin < at + size for at, size in zip(addresses, self.sizes, strict=True)]
+            if sum(shared) > 1:
+                return True
+        return False
+
+    def _run(self, bases: list[int], keep: object) -> None:
+        for driver, places in self.calls:
+            driver([bases[base] + offset for base, offset in places], keep)
+
+
+class _Region(NamedTuple):
+    """Recorded memory, and the place of its begin."""
+
+    begin: int
+    size: int
+    place: _Place
+
+
+def _replay_of(recording: Recording, arguments: tuple[object, ...], results: Results) -> _Replay | None:
+    """Return the recorded calls for other tensors; None if an address or a result is unknown."""
+    given = {number: value for number, value in enumerate(arguments) if isinstance(value, torch.Tensor)}
+    new, numbers = list[Tensor](), list[int | None]()
+    for result in results if isinstance(results, tuple) else (results,):
+        same = [number for number, tensor in given.items() if tensor is result]
+        numbers.append(None if result is None else same[0] if same else len(arguments) + len(new))
+        new += [] if result is None or same else [result]
+    begins = [read_address(tensor) for tensor in given.values()]
+    regions = [_Region(begin, 1, (base, 0)) for base, begin in enumerate(begins, _FIRST)]
+    regions += [_Region(begin, size, (_ABSOLUTE, begin)) for begin, size, _ in recording.constants]
+    scratch_bytes, found = 0, 0
+    for begin, size, _ in recording.allocated:
+        returned = [at for at, tensor in enumerate(new) if (tensor.data_ptr(), tensor.nbytes) == (begin, size)]
+        place = (_FIRST + len(given) + returned[0], 0) if returned else (_SCRATCH, scratch_bytes)
+        regions.append(_Region(begin, size, place))
+        scratch_bytes += 0 if returned else -(-size // LINE_BYTES) * LINE_BYTES
+        found += len(returned)
+    calls = [(driver, tuple([_place(at, regions) for at in addresses])) for driver, addresses in recording.calls]
+    is_known = all(None not in places for _, places in calls)
+    is_new = found == len([tensor for tensor in new if tensor.numel()])
+    if not (calls and is_known and is_new and len({*begins}) == len(begins)):
+        return None
+    return _Replay(
+        calls=cast(Any, tuple(calls)),
+        given=tuple(zip(given, [_reader(begin, recording) for begin in begins], strict=True)),
+        sizes=tuple([memory_bytes(tensor) for tensor in given.values()]),
+        written=tuple([at for at, begin in enumerate(begins) if begin in recording.written]),
+        scratch_bytes=scratch_bytes,
+        new=tuple([(tuple(tensor.shape), tensor.stride(), tensor.dtype) for tensor in new]),
+        results=tuple(numbers),
+        is_tuple=isinstance(results, tuple),
+        constants=recording.constants,
+    )
+
+
+def _place(address: int, regions: Sequence[_Region]) -> _Place | None:
+    """Return the base of an address, and the offset from it; None for unknown memory."""
+    for begin, size, (base, offset) in regions:
+        if begin <= address < begin + size:
+            return base, offset + address - begin
+    return None
+
+
+def _reader(begin: int, recording: Recording) -> Callable[[Tensor], int]:
+    """Return what reads the address of a tensor, which also copies shared memory that is written to."""
+    return _write_address if begin in recording.written else read_address
