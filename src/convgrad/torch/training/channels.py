@@ -203,6 +203,11 @@ class ChannelProgram:
         self._copies += [(target, place) for target, place in zip(targets, places, strict=True) if place is not target]
         return computed
 
+    def rounded(self, sums: Floats, dtype: torch.dtype = torch.float32, count: float = 1.0) -> Tensor:
+        """Return f64 sums, divided by a number, and rounded to f32 and then to a type."""
+        (result,) = self.coefficients("mean", (sums.size,), [sums.reshape(-1), count], 0, [dtype])
+        return result
+
     def run(self) -> None:
         """Compute everything."""
         if self._small:

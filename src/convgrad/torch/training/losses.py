@@ -88,7 +88,7 @@ def _gradient_of_rows(name: str, rows: ChannelView, output: Tensor, to: torch.dt
     """Return a gradient from the sums of g, or those of its products with the output, of each row."""
     program, output = ChannelProgram.of_rows(rows), output.contiguous()
     sums = program.sums_of("products", rows, output, plain=not products, products=products)
-    coefficients = program.coefficients("rounded", (rows.shape[1],), [*sums], 1)
+    coefficients = (program.rounded(sums[0]),)
     result = allocated(torch.empty_like(rows.tensor, dtype=to))
     program.mapped(name, rows, rows.tensor, output, coefficients=coefficients, out=result)
     program.run()
@@ -112,7 +112,7 @@ def softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
         return elements("quotient", e, sums.float(), out=e).to(to)
     program = ChannelProgram.of_rows(rows)
     e, of_rows = _exponentials_of_rows(program, rows, self.amax(dim, keepdim=True).float())
-    coefficients = program.coefficients("rounded", (rows.shape[1],), [*of_rows], 1)
+    coefficients = (program.rounded(of_rows[0]),)
     result = e if to == torch.float32 else allocated(torch.empty_like(e, dtype=to))
     program.mapped("quotient", rows._replace(tensor=e), e, coefficients=coefficients, out=result)
     program.run()

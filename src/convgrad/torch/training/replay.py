@@ -58,7 +58,7 @@ class _Replay(NamedTuple):
     """Recorded calls, with the places of their addresses, and the results."""
 
     calls: tuple[tuple[Callable[[Sequence[int], object], None], tuple[_Place, ...]], ...]
-    given: tuple[tuple[int, Callable[[Tensor], int]], ...]  # numbers of tensors, and what returns their addresses
+    tensors: tuple[tuple[int, Callable[[Tensor], int]], ...]  # numbers of tensors, and what returns their addresses
     sizes: tuple[int, ...]  # bytes of these tensors
     written: tuple[int, ...]  # which of them are written to
     scratch_bytes: int
@@ -69,7 +69,7 @@ class _Replay(NamedTuple):
 
     def __call__(self, arguments: tuple[object, ...]) -> Results | None:
         """Return the results, or None if an argument that is written to shares memory with another one."""
-        addresses = [address(cast(Tensor, arguments[number])) for number, address in self.given]
+        addresses = [address(cast(Tensor, arguments[number])) for number, address in self.tensors]
         if self.written and self._overlap(addresses):
             return None
         scratch = np.empty(self.scratch_bytes + LINE_BYTES, np.uint8)
@@ -105,31 +105,31 @@ class _Region(NamedTuple):
 
 def _replay_of(recording: Recording, arguments: tuple[object, ...], results: Results) -> _Replay | None:
     """Return the recorded calls for other tensors; None if an address or a result is unknown."""
-    given = {number: value for number, value in enumerate(arguments) if isinstance(value, torch.Tensor)}
+    tensors = {number: value for number, value in enumerate(arguments) if isinstance(value, torch.Tensor)}
     new, numbers = list[Tensor](), list[int | None]()
     for result in results if isinstance(results, tuple) else (results,):
-        same = [number for number, tensor in given.items() if tensor is result]
+        same = [number for number, tensor in tensors.items() if tensor is result]
         numbers.append(None if result is None else same[0] if same else len(arguments) + len(new))
         new += [] if result is None or same else [result]
-    begins = [read_address(tensor) for tensor in given.values()]
+    begins = [read_address(tensor) for tensor in tensors.values()]
     regions = [_Region(begin, 1, (base, 0)) for base, begin in enumerate(begins, _FIRST)]
     regions += [_Region(begin, size, (_ABSOLUTE, begin)) for begin, size, _ in recording.constants]
-    scratch_bytes, found = 0, 0
+    scratch_bytes, of_results = 0, 0
     for begin, size, _ in recording.allocated:
         returned = [at for at, tensor in enumerate(new) if (tensor.data_ptr(), tensor.nbytes) == (begin, size)]
-        place = (_FIRST + len(given) + returned[0], 0) if returned else (_SCRATCH, scratch_bytes)
+        place = (_FIRST + len(tensors) + returned[0], 0) if returned else (_SCRATCH, scratch_bytes)
         regions.append(_Region(begin, size, place))
         scratch_bytes += 0 if returned else -(-size // LINE_BYTES) * LINE_BYTES
-        found += len(returned)
+        of_results += len(returned)
     calls = [(driver, tuple([_place(at, regions) for at in addresses])) for driver, addresses in recording.calls]
     is_known = all(None not in places for _, places in calls)
-    is_new = found == len([tensor for tensor in new if tensor.numel()])
+    is_new = of_results == len([tensor for tensor in new if tensor.numel()])
     if not (calls and is_known and is_new and len({*begins}) == len(begins)):
         return None
     return _Replay(
         calls=cast(Any, tuple(calls)),
-        given=tuple(zip(given, [_reader(begin, recording) for begin in begins], strict=True)),
-        sizes=tuple([memory_bytes(tensor) for tensor in given.values()]),
+        tensors=tuple(zip(tensors, [_reader(begin, recording) for begin in begins], strict=True)),
+        sizes=tuple([memory_bytes(tensor) for tensor in tensors.values()]),
         written=tuple([at for at, begin in enumerate(begins) if begin in recording.written]),
         scratch_bytes=scratch_bytes,
         new=tuple([(tuple(tensor.shape), tensor.stride(), tensor.dtype) for tensor in new]),
