@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
 
 class Memory(NamedTuple):
-    """Memory, and the object that keeps it."""
+    """Memory, the object that keeps it, and the numbers in f32 that it has, if they were given by the caller."""
 
     address: int
     size: int  # bytes
     owner: object
+    numbers: tuple[float, ...] = ()
 
 
 class Recording:
@@ -66,10 +67,10 @@ def allocated(address: int, size: int, owner: object) -> None:
         recording.allocated.append(Memory(address, size, owner))
 
 
-def constant(address: int, size: int, owner: object) -> None:
-    """Record memory with numbers that depend only on the kind of the call."""
+def constant(address: int, size: int, owner: object, numbers: tuple[float, ...] = ()) -> None:
+    """Record memory with numbers that depend only on the kind of the call, or are ``numbers`` in f32."""
     if (recording := _recording.get()) is not None:
-        recording.constants.append(Memory(address, size, owner))
+        recording.constants.append(Memory(address, size, owner, numbers))
 
 
 def written(address: int) -> None:
@@ -162,6 +163,18 @@ class Program:
         self._add(stage, [address_of(sums), address_of(totals)], (sums, totals))
         return totals
 
+    def largest(self, fmt: str, rows: int, columns: int, addresses: Sequence[int], keep: object) -> None:
+        """Add the largest elements of contiguous rows, which are written in f32; NaN if a row has one.
+
+        ``addresses`` are those of the rows, and of the results.
+        """
+        if self._calls is not None:
+            self._add(self._calls.largest(fmt, rows, columns), addresses, keep)
+            return
+        matrix = _array(Strided(fmt, 0, columns * FORMATS[fmt].dtype.itemsize), (1, rows, columns), addresses[0])
+        out = _array(Strided(F32.name, 0, F32.dtype.itemsize), (1, rows, 1), addresses[1])
+        out[...] = matrix.astype(np.float32).max(axis=2, keepdims=True)
+
     def run(self) -> None:
         """Compute the stages."""
         if self._calls is not None and self._stages:
@@ -209,9 +222,10 @@ def compute_by_numpy(name: str, tensors: tuple[Strided, ...], extents: Extents, 
     values = [array.astype(dtype).ravel() for array in arrays[:operands]]
     with np.errstate(all="ignore"):
         outputs = definition.definition(NumpyOperations(dtype), *values)
-        results = [output.astype(np.float32) for output in (outputs if isinstance(outputs, tuple) else (outputs,))]
-    for result, array, tensor in zip(results, arrays[operands:], tensors[operands:], strict=False):
-        array[...] = store(result.astype(np.float64), FORMATS[tensor.fmt]).reshape(extents)
+        results = outputs if isinstance(outputs, tuple) else (outputs,)
+        for result, array, tensor in zip(results, arrays[operands:], tensors[operands:], strict=False):
+            exact = result if tensor.fmt == F64.name else result.astype(np.float32).astype(np.float64)
+            array[...] = store(exact, FORMATS[tensor.fmt]).reshape(extents)
 
 
 def _array(tensor: Strided, extents: Extents, address: int, per_row: Format = F32) -> NDArray[np.generic]:

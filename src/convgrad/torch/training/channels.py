@@ -156,6 +156,14 @@ class ChannelProgram:
         operands_and_terms = *of_map, *coefficients, *columns, *stored
         return self._program.sums(summands, [*map(read_address, operands_and_terms)], operands_and_terms)
 
+    def largest(self, rows: ChannelView) -> Tensor:
+        """Return the largest element of each row."""
+        _, count, positions = rows.shape
+        result = allocated(torch.empty(count, dtype=torch.float32))
+        addresses = read_address(rows.tensor), result.data_ptr()
+        self._program.largest(NAMES[rows.tensor.dtype], count, positions, addresses, (rows, result))
+        return result
+
     def totals(self, sums: Floats) -> Floats:
         """Return the totals of sums (..., rows, width) over the rows, by the 16-ary tree."""
         return self._program.totals(sums)

@@ -261,7 +261,7 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
                 args = _with_tensor(args, at)
         if _current() is None:
             return original(keys, *args, **kwargs)
-        kind = kind_of(caller_args, kwargs)
+        kind = kind_of(caller_args, kwargs, row.numbers)
         with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():
             reason, to_aten, promotes, forms, replays = ways.get(kind) or way_of(kind, caller_args, args, kwargs)
             if reason:
@@ -278,7 +278,8 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
                 return results if forms is None or targets else as_expected(results, forms)
 
             try:
-                results = replays.computed(compute, (*args, *outs))
+                numbers = [kwargs[number] for number in row.numbers if number in kwargs]
+                results = replays.computed(compute, (*args, *outs), numbers)
                 if stores == "new":
                     return results
                 _store(results if isinstance(results, tuple) else (results,), targets, stores == "out")

@@ -14,9 +14,14 @@ Forms = tuple[tuple[torch.dtype, bool] | None, ...]  # the type of each result, 
 _NUMBERS = frozenset((float, int, bool, type(None)))
 
 
-def kind_of(args: tuple[object, ...], kwargs: dict[str, object]) -> Kind:
-    """Return types, shapes and strides of tensors, and the other arguments themselves."""
-    names = [(name, _described(value)) for name, value in kwargs.items()] if kwargs else ()
+def kind_of(args: tuple[object, ...], kwargs: dict[str, object], numbers: tuple[str, ...] = ()) -> Kind:
+    """Return types, shapes and strides of tensors, and the other arguments themselves.
+
+    Keywords that are ``numbers`` have only their types, and whether they are 1.
+    """
+    names = [
+        (name, (type(value), value == 1) if name in numbers else _described(value)) for name, value in kwargs.items()
+    ]
     return tuple([_described(value) for value in args]), tuple(names), torch.get_default_dtype()
 
 

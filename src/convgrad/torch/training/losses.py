@@ -39,11 +39,12 @@ def _exponentials(self: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
     return largest, e, total(e, dim, True)
 
 
-def _exponentials_of_rows(program: ChannelProgram, rows: ChannelView, largest: Tensor) -> tuple[Tensor, Floats]:
-    """Return e = exp(x - largest), and the sums of e in f64, for the elements of each row."""
+def _exponentials_of_rows(program: ChannelProgram, rows: ChannelView) -> tuple[Tensor, Tensor, Floats]:
+    """Return the largest element of each row, e = exp(x - largest), and the sums of e in f64."""
+    largest = program.largest(rows)
     e = allocated(torch.empty_like(rows.tensor, dtype=torch.float32))
-    sums = program.sums_of("exp_of_difference", rows, coefficients=(largest.reshape(-1),), products=False, terms=e)
-    return e, sums
+    sums = program.sums_of("exp_of_difference", rows, coefficients=(largest,), products=False, terms=e)
+    return largest, e, sums
 
 
 @row(
@@ -58,13 +59,15 @@ def log_softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
     if not self.numel():
         return torch.empty_like(self, dtype=to)
     rows = _rows(self, dim)
-    if rows is None:
-        largest, _, sums = _exponentials(self, dim)
-    else:
-        largest, program = self.amax(dim, keepdim=True).float(), ChannelProgram.of_rows(rows)
-        _, of_rows = _exponentials_of_rows(program, rows, largest)
+    if rows is not None:
+        program = ChannelProgram.of_rows(rows)
+        largest, _, sums_of_rows = _exponentials_of_rows(program, rows)
+        logs = program.coefficients("log64", (rows.shape[1],), [sums_of_rows[0]], 1)
+        result = allocated(torch.empty_like(rows.tensor, dtype=to))
+        program.mapped("difference_of_two", rows, rows.tensor, coefficients=(largest, *logs), out=result)
         program.run()
-        sums = torch.from_numpy(of_rows[0]).reshape(largest.shape)
+        return result
+    largest, _, sums = _exponentials(self, dim)
     return elements("difference_of_two", self.float(), largest, log64(sums).float()).to(to)
 
 
@@ -111,7 +114,7 @@ def softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
         _, e, sums = _exponentials(self, dim)
         return elements("quotient", e, sums.float(), out=e).to(to)
     program = ChannelProgram.of_rows(rows)
-    e, of_rows = _exponentials_of_rows(program, rows, self.amax(dim, keepdim=True).float())
+    _, e, of_rows = _exponentials_of_rows(program, rows)
     coefficients = (program.rounded(of_rows[0]),)
     result = e if to == torch.float32 else allocated(torch.empty_like(e, dtype=to))
     program.mapped("quotient", rows._replace(tensor=e), e, coefficients=coefficients, out=result)

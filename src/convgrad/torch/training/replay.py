@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from convgrad.arrays.libraries.torch import TORCH
@@ -22,10 +23,12 @@ from convgrad.functional.elementwise import Recording, recorded
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.torch.kernels import threads_of_call
 from convgrad.torch.training.expected import Results
-from convgrad.torch.training.tensors import memory_bytes, read_address
+from convgrad.torch.training.tensors import f32_of, memory_bytes, read_address
 
 _Place = tuple[int, int]  # the number of a base address, and an offset from it
-_ABSOLUTE, _SCRATCH, _FIRST = 0, 1, 2  # numbers of base addresses: 0, that of scratch, that of the first tensor
+_ABSOLUTE, _SCRATCH, _NUMBERS, _FIRST = range(4)  # numbers of base addresses; the last one is that of a tensor
+Numbers = Sequence[object]
+_NOTHING = np.empty(0, np.uint8)
 _write_address = torch.Tensor.data_ptr
 
 
@@ -37,17 +40,20 @@ class Replays:
     def __init__(self) -> None:
         self._known: dict[tuple[int, str], _Replay | None] = {}
 
-    def computed(self, compute: Callable[[], Results], arguments: tuple[object, ...]) -> Results:
-        """Return the results of ``compute``, an operator that is called with these arguments."""
+    def computed(self, compute: Callable[[], Results], arguments: tuple[object, ...], numbers: Numbers) -> Results:
+        """Return the results of ``compute``, an operator that is called with these arguments.
+
+        All calls with the same settings have the same ones, except for the tensors, and for ``numbers`` of a map.
+        """
         settings = threads_of_call(), cap()
         if settings not in self._known:
             recording = Recording()
             with recorded(recording):
                 results = compute()
-            self._known[settings] = _replay_of(recording, arguments, results)
+            self._known[settings] = _replay_of(recording, arguments, numbers, results)
             return results
         replay = self._known[settings]
-        again = None if replay is None else replay(arguments)
+        again = None if replay is None else replay(arguments, numbers)
         if again is None:
             with recorded(None):
                 return compute()
@@ -65,22 +71,31 @@ class _Replay(NamedTuple):
     new: tuple[tuple[tuple[int, ...], tuple[int, ...], torch.dtype], ...]  # shapes, strides and types
     results: tuple[int | None, ...]  # numbers of arguments, and then of new tensors
     is_tuple: bool
+    same: tuple[tuple[int, int], ...]  # numbers of arguments that are the same tensor
+    numbers: tuple[float | None, ...]  # those of a map, except that the caller's are None
     constants: object
 
-    def __call__(self, arguments: tuple[object, ...]) -> Results | None:
+    def __call__(self, arguments: tuple[object, ...], numbers: Numbers) -> Results | None:
         """Return the results, or None if an argument that is written to shares memory with another one."""
+        if self.same and any([arguments[first] is not arguments[second] for first, second in self.same]):
+            return None
         addresses = [address(cast(Tensor, arguments[number])) for number, address in self.tensors]
         if self.written and self._overlap(addresses):
             return None
-        scratch = np.empty(self.scratch_bytes + LINE_BYTES, np.uint8)
+        scratch = np.empty(self.scratch_bytes + LINE_BYTES, np.uint8) if self.scratch_bytes else _NOTHING
         begin = address_of(scratch)
         new = [torch.empty_strided(shape, strides, dtype=dtype) for shape, strides, dtype in self.new]
-        bases = [0, begin + -begin % LINE_BYTES, *addresses, *[tensor.data_ptr() for tensor in new]]
-        on(TORCH.pool, self._run, bases, (arguments, scratch, new, self.constants))
+        of_map = self._numbers(numbers) if numbers else scratch
+        bases = [0, begin + -begin % LINE_BYTES, address_of(of_map), *addresses, *[tensor.data_ptr() for tensor in new]]
+        on(TORCH.pool, self._run, bases, (arguments, scratch, of_map, new, self.constants))
         if not self.is_tuple:
             return new[0] if new else cast(Tensor, arguments[cast(int, self.results[0])])
         tensors = *arguments, *new
         return cast(Results, tuple([None if number is None else tensors[number] for number in self.results]))
+
+    def _numbers(self, numbers: Numbers) -> NDArray[np.float32]:
+        of_caller = iter(numbers)
+        return f32_of([cast(float, next(of_caller)) if number is None else number for number in self.numbers])
 
     def _overlap(self, addresses: list[int]) -> bool:
         for which in self.written:
@@ -103,9 +118,15 @@ class _Region(NamedTuple):
     place: _Place
 
 
-def _replay_of(recording: Recording, arguments: tuple[object, ...], results: Results) -> _Replay | None:
+def _replay_of(
+    recording: Recording, arguments: tuple[object, ...], numbers_of_map: Numbers, results: Results
+) -> _Replay | None:
     """Return the recorded calls for other tensors; None if an address or a result is unknown."""
-    tensors = {number: value for number, value in enumerate(arguments) if isinstance(value, torch.Tensor)}
+    first_of = {id(value): number for number, value in reversed([*enumerate(arguments)])}
+    all_tensors = {number: value for number, value in enumerate(arguments) if isinstance(value, torch.Tensor)}
+    tensors = {number: tensor for number, tensor in all_tensors.items() if first_of[id(tensor)] == number}
+    of_map = next((constant.numbers for constant in recording.constants if constant.numbers), ())
+    own = [None if any(number is other for other in numbers_of_map) else number for number in of_map]
     new, numbers = list[Tensor](), list[int | None]()
     for result in results if isinstance(results, tuple) else (results,):
         same = [number for number, tensor in tensors.items() if tensor is result]
@@ -113,9 +134,12 @@ def _replay_of(recording: Recording, arguments: tuple[object, ...], results: Res
         new += [] if result is None or same else [result]
     begins = [read_address(tensor) for tensor in tensors.values()]
     regions = [_Region(begin, 1, (base, 0)) for base, begin in enumerate(begins, _FIRST)]
-    regions += [_Region(begin, size, (_ABSOLUTE, begin)) for begin, size, _ in recording.constants]
+    regions += [
+        _Region(begin, size, (_NUMBERS, 0) if numbers_of_map and of_caller else (_ABSOLUTE, begin))
+        for begin, size, _, of_caller in recording.constants
+    ]
     scratch_bytes, of_results = 0, 0
-    for begin, size, _ in recording.allocated:
+    for begin, size, *_ in recording.allocated:
         returned = [at for at, tensor in enumerate(new) if (tensor.data_ptr(), tensor.nbytes) == (begin, size)]
         place = (_FIRST + len(tensors) + returned[0], 0) if returned else (_SCRATCH, scratch_bytes)
         regions.append(_Region(begin, size, place))
@@ -124,7 +148,8 @@ def _replay_of(recording: Recording, arguments: tuple[object, ...], results: Res
     calls = [(driver, tuple([_place(at, regions) for at in addresses])) for driver, addresses in recording.calls]
     is_known = all(None not in places for _, places in calls)
     is_new = of_results == len([tensor for tensor in new if tensor.numel()])
-    if not (calls and is_known and is_new and len({*begins}) == len(begins)):
+    has_numbers = (own.count(None) == len(numbers_of_map) and len(recording.calls) == 1) or not numbers_of_map
+    if not (calls and is_known and is_new and has_numbers and len({*begins}) == len(begins)):
         return None
     return _Replay(
         calls=cast(Any, tuple(calls)),
@@ -135,6 +160,8 @@ def _replay_of(recording: Recording, arguments: tuple[object, ...], results: Res
         new=tuple([(tuple(tensor.shape), tensor.stride(), tensor.dtype) for tensor in new]),
         results=tuple(numbers),
         is_tuple=isinstance(results, tuple),
+        same=tuple([(number, first_of[id(tensor)]) for number, tensor in all_tensors.items() if number not in tensors]),
+        numbers=tuple(own),
         constants=recording.constants,
     )
 

@@ -106,7 +106,7 @@ def update_lists(name: str, lists: Sequence[Sequence[Tensor]], numbers: Sequence
             continue
         formats = tuple([NAMES[dtype] for dtype in dtypes])
         formatted_lists = Lists(formats, len(numbers), results, addresses, lengths)
-        on(TORCH.pool, elementwise.compute_lists, name, formatted_lists, _f32(numbers), threads_of_call(), rows)
+        on(TORCH.pool, elementwise.compute_lists, name, formatted_lists, f32_of(numbers), threads_of_call(), rows)
 
 
 @lru_cache(REMEMBERED_LISTS)
@@ -119,7 +119,7 @@ def _overlap(addresses: tuple[tuple[int, ...], ...], lengths: tuple[int, ...], d
     return bool((begins[order][1:] < ends[order][:-1]).any())
 
 
-def _f32(numbers: Sequence[float]) -> NDArray[np.float32]:
+def f32_of(numbers: Sequence[float]) -> NDArray[np.float32]:
     """Return numbers rounded to f32."""
     if any([_LARGEST < abs(number) < inf for number in numbers]):
         raise RuntimeError("value cannot be converted to type float without overflow")
@@ -194,10 +194,11 @@ class _ElementsCall(NamedTuple):
 
     def read(self, operands: Sequence[Operand]) -> tuple[list[int], list[object]]:
         """Return the addresses of the operands, and the objects with their memory."""
-        memory = _f32([operand for operand in operands if not isinstance(operand, torch.Tensor)])
+        numbers = tuple([operand for operand in operands if not isinstance(operand, torch.Tensor)])
+        memory = f32_of(numbers)
         owners: list[object] = [memory]
         at, addresses = address_of(memory), []
-        elementwise.constant(at, memory.nbytes, memory)
+        elementwise.constant(at, memory.nbytes, memory, numbers)
         for operand, way in zip(operands, self.ways, strict=True):
             if not isinstance(operand, torch.Tensor):
                 addresses.append(at)
