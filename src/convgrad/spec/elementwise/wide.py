@@ -1,4 +1,4 @@
-"""Maps of functions in f64, by IEEE operations alone: log, and normal random numbers."""
+"""Maps of functions in f64, by IEEE operations alone: logarithms, and normal random numbers."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ def _polynomial(x: Number, coefficients: list[float]) -> Number:
     return value
 
 
+def _log_near_1(f: Number) -> Number:
+    """Return log(1 + f) = 2 atanh(f/(2 + f)) for f from -0.3 to 0.42."""
+    s = f / (2.0 + f)
+    return s * _polynomial(s * s, _ATANH)
+
+
 def log64(m: Operations, x: Number) -> Number:
     """Return log(x), with a relative error below 2^-49."""
     is_small = m.less(x, 2.0**-1000)
@@ -30,11 +36,14 @@ def log64(m: Operations, x: Number) -> Number:
     is_large = m.less(math.sqrt(2), fraction)
     fraction = m.select(is_large, fraction * 0.5, fraction)
     power = m.select(is_large, power + 1.0, power) - m.select(is_small, 200.0, 0.0)
-    above = fraction - 1.0
-    s = above / (2.0 + above)
-    value = power * _LN2_HIGH + (s * _polynomial(s * s, _ATANH) + power * _LN2_LOW)
+    value = power * _LN2_HIGH + (_log_near_1(fraction - 1.0) + power * _LN2_LOW)
     value = m.select(m.equal(x, 0.0), -math.inf, m.select(m.equal(x, math.inf), x, value))
     return m.select(m.less(x, 0.0), math.nan, m.select(m.equal(x, x), value, math.nan))
+
+
+def log1p64(m: Operations, x: Number) -> Number:
+    """Return log(1 + x), also accurate for small x."""
+    return m.select(m.less(m.abs(x), 0.25), _log_near_1(x), log64(m, 1.0 + x))
 
 
 def _cos64(m: Operations, turns: Number) -> Number:
@@ -59,5 +68,5 @@ def normal(m: Operations, r: Number, s: Number, mean: Number, deviation: Number)
     return standard_normal(m, r, s) * deviation + mean
 
 
-for _function in (log64, standard_normal):
+for _function in (log64, log1p64, standard_normal):
     WIDE.add(wide=True)(_function)

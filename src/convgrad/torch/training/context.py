@@ -19,7 +19,7 @@ from torch import Tensor
 from convgrad.float_environment import in_default_environment
 from convgrad.spec.rules import refuse
 from convgrad.torch.training.caller import line_of_caller
-from convgrad.torch.training.expected import Forms, Kind, Results, as_expected, expected, kind_of
+from convgrad.torch.training.expected import FACTORS, Forms, Kind, Results, as_expected, expected, kind_of
 from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, cure_of, group_of, rows
 from convgrad.torch.training.replay import Replays
 from convgrad.torch.training.row import (
@@ -261,7 +261,7 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
                 args = _with_tensor(args, at)
         if _current() is None:
             return original(keys, *args, **kwargs)
-        kind = kind_of(caller_args, kwargs, row.numbers)
+        kind = kind_of(caller_args, kwargs)
         with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():
             reason, to_aten, promotes, forms, replays = ways.get(kind) or way_of(kind, caller_args, args, kwargs)
             if reason:
@@ -278,7 +278,7 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
                 return results if forms is None or targets else as_expected(results, forms)
 
             try:
-                numbers = [kwargs[number] for number in row.numbers if number in kwargs]
+                numbers = [kwargs[factor] for factor in FACTORS if factor in kwargs]
                 results = replays.computed(compute, (*args, *outs), numbers)
                 if stores == "new":
                     return results

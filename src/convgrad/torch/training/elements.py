@@ -26,14 +26,7 @@ def _without_factor(*_: Tensor, alpha: float = 1, **__: object) -> bool:
     return alpha == 1
 
 
-@row(
-    "add.Tensor",
-    formula="self + (alpha * other)",
-    bound=_SUM,
-    types=ELEMENTWISE,
-    passed_on=_without_factor,
-    numbers=("alpha",),
-)
+@row("add.Tensor", formula="self + (alpha * other)", bound=_SUM, types=ELEMENTWISE, passed_on=_without_factor)
 def add(self: Tensor, other: Tensor, *, alpha: float = 1, out: Tensor | None = None) -> Tensor:
     """Return self + alpha*other, with two roundings."""
     if is_served(self, other):
@@ -42,14 +35,7 @@ def add(self: Tensor, other: Tensor, *, alpha: float = 1, out: Tensor | None = N
     return stored(torch.add, x, y * alpha, to, out)
 
 
-@row(
-    "sub.Tensor",
-    formula="self - (alpha * other)",
-    bound=_SUM,
-    types=ELEMENTWISE,
-    passed_on=_without_factor,
-    numbers=("alpha",),
-)
+@row("sub.Tensor", formula="self - (alpha * other)", bound=_SUM, types=ELEMENTWISE, passed_on=_without_factor)
 def sub(self: Tensor, other: Tensor, *, alpha: float = 1, out: Tensor | None = None) -> Tensor:
     """Return self - alpha*other, with two roundings."""
     if torch.bool in (self.dtype, other.dtype):
@@ -60,14 +46,7 @@ def sub(self: Tensor, other: Tensor, *, alpha: float = 1, out: Tensor | None = N
     return stored(torch.sub, x, y * alpha, to, out)
 
 
-@row(
-    "rsub.Tensor",
-    formula="other - (alpha * self)",
-    bound=_SUM,
-    types=ELEMENTWISE,
-    passed_on=_without_factor,
-    numbers=("alpha",),
-)
+@row("rsub.Tensor", formula="other - (alpha * self)", bound=_SUM, types=ELEMENTWISE, passed_on=_without_factor)
 def rsub(self: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
     """Return other - alpha*self, with two roundings."""
     return sub(other, self, alpha=alpha)
@@ -100,7 +79,6 @@ def lerp(self: Tensor, end: Tensor, weight: float | Tensor, *, out: Tensor | Non
     formula="self + (value * tensor1) * tensor2",
     bound="2 u abs(value * tensor1 * tensor2) + u abs(result)",
     types=ELEMENTWISE,
-    numbers=("value",),
 )
 def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1, out: Tensor | None = None) -> Tensor:
     """Return self + value*tensor1*tensor2, with a rounding after each operation."""
@@ -115,7 +93,6 @@ def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1,
     formula="self + (value * tensor1) / tensor2",
     bound="2 u abs(value * tensor1 / tensor2) + u abs(result)",
     types=ELEMENTWISE,
-    numbers=("value",),
 )
 def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1, out: Tensor | None = None) -> Tensor:
     """Return self + value*tensor1/tensor2, with a rounding after each operation."""

@@ -11,16 +11,14 @@ from torch import Tensor
 Kind = tuple[object, ...]
 Results: TypeAlias = Tensor | tuple[Tensor | None, ...]
 Forms = tuple[tuple[torch.dtype, bool] | None, ...]  # the type of each result, and whether it is contiguous
+FACTORS = "alpha", "value"  # keywords that functions pass unchanged to one map; a factor of 1 may need no map
 _NUMBERS = frozenset((float, int, bool, type(None)))
 
 
-def kind_of(args: tuple[object, ...], kwargs: dict[str, object], numbers: tuple[str, ...] = ()) -> Kind:
-    """Return types, shapes and strides of tensors, and the other arguments themselves.
-
-    Keywords that are ``numbers`` have only their types, and whether they are 1.
-    """
+def kind_of(args: tuple[object, ...], kwargs: dict[str, object]) -> Kind:
+    """Return types, shapes and strides of tensors, and the other arguments themselves, but the types of FACTORS."""
     names = [
-        (name, (type(value), value == 1) if name in numbers else _described(value)) for name, value in kwargs.items()
+        (name, (type(value), value == 1) if name in FACTORS else _described(value)) for name, value in kwargs.items()
     ]
     return tuple([_described(value) for value in args]), tuple(names), torch.get_default_dtype()
 

@@ -19,7 +19,6 @@ _F64 = torch.float64
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # their sum is ln 2 in 86 bits
 _EXP = [1 / math.factorial(k) for k in range(14)]  # |r| <= ln(2)/2: the remainder is below 2^-59
-_ATANH = [2 / k for k in range(1, 24, 2)]  # |s| <= 0.172: the remainder is below 2^-60
 _BIAS = 1023
 
 
@@ -49,7 +48,7 @@ def wide(name: str, operands: Sequence[Tensor | float], shape: Sequence[int], dt
 
 def log1p64(x: Tensor) -> Tensor:
     """Return log(1 + x) of f64 numbers, also accurate for small x."""
-    return torch.where(x.abs() < 0.25, _atanh(x.clamp(-0.25, 0.25)), log64(1 + x))
+    return wide("log1p64", [x], x.shape, _F64)
 
 
 def polynomial(x: Tensor, coefficients: list[float]) -> Tensor:
@@ -58,12 +57,6 @@ def polynomial(x: Tensor, coefficients: list[float]) -> Tensor:
     for coefficient in coefficients[-2::-1]:
         value.mul_(x).add_(coefficient)
     return value
-
-
-def _atanh(f: Tensor) -> Tensor:
-    """Return log(1 + f) = 2 atanh(f/(2 + f)) for f from -0.3 to 0.42."""
-    s = f / (2 + f)
-    return s * polynomial(s * s, _ATANH)
 
 
 def _two_to(power: Tensor) -> Tensor:

@@ -31,8 +31,7 @@ class OperatorRow:
     ``names`` are overloads such as "lerp.Scalar"; their in-place and ``out`` forms follow. ``formula`` has the
     operations in their order. ``order`` is the order of the sums, and ``bound`` the largest error of an element, where
     u = 2^-24. ``passed_on`` returns whether ATen computes a call, because it is then one IEEE operation per element.
-    ``integers`` is what happens to a call without floats: PASS, PROMOTE or SERVE. The function passes the keywords
-    ``numbers`` unchanged to one map, so calls with other numbers are of the same kind.
+    ``integers`` is what happens to a call without floats: PASS, PROMOTE or SERVE.
     """
 
     names: tuple[str, ...]
@@ -43,7 +42,6 @@ class OperatorRow:
     types: frozenset[torch.dtype]
     passed_on: Function | None
     integers: str = PASS
-    numbers: tuple[str, ...] = ()
 
 
 class UnservedError(Exception):
@@ -67,12 +65,11 @@ def row(
     types: frozenset[torch.dtype] = SUMMED,
     passed_on: Function | None = None,
     integers: str = PASS,
-    numbers: tuple[str, ...] = (),
 ) -> Callable[[Defined], Defined]:
     """Add a function to the table as the definition of operators of ATen. It takes their arguments."""
 
     def add(function: Defined) -> Defined:
-        ROWS.append(OperatorRow(names, formula, order, bound, function, types, passed_on, integers, numbers))
+        ROWS.append(OperatorRow(names, formula, order, bound, function, types, passed_on, integers))
         return function
 
     return add
