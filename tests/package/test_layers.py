@@ -34,7 +34,7 @@ WORDS = {
         "winograd.choice pieces subproblems image_cuts bound samples chains winograd ordered ordered_samples "
         "exact_result elementwise"
     ),
-    "spec.elementwise": "arithmetic functions definition maps coefficients steps table sums",
+    "spec.elementwise": "arithmetic functions definition maps coefficients steps wide table sums",
     "spec.winograd": "tile_order filtering algorithms slices choice execution sizes bound",
     "verify.cases": (
         "case naming place tags knobs descriptors benchdnn posed lying driver_flags miopen hlo_text mlir_text mlir hlo "
@@ -78,7 +78,7 @@ WORDS = {
         "driver squares object_cache jit amx tried added speeds isas wait execute tune calibrate samples winograd "
         "elementwise engine"
     ),
-    "engines.llvm.elementwise": "arithmetic maps sums trees stages run",
+    "engines.llvm.elementwise": "arithmetic maps sums trees largest stages run",
     "engines.llvm.winograd": "vectors into sums back tasks run",
     "engines.llvm.split_k": "segment tile stencil nest pack gemm_nest stencil_nest pack_portions pack_cells portions",
     "engines.llvm.gemm": "arguments pack segments micro_tile amx region output_stationary",
@@ -97,8 +97,8 @@ WORDS = {
         "pristine modules steps report"
     ),
     "torch.training": (
-        "row caller expected tensors channels elements functions activations sums products norms losses images indexed "
-        "optimizers random fixed groups context watch audit record processes"
+        "row caller expected tensors replay channels elements functions activations sums products norms losses images "
+        "indexed optimizers random fixed groups context watch audit record processes"
     ),
 }
 ORDERS = {package: modules.split() for package, modules in WORDS.items()}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +22,74 @@ from convgrad.spec.elementwise.sums import section_sums, sections_of
 from convgrad.spec.elementwise.table import MAPS
 
 if TYPE_CHECKING:
-    from convgrad.engines.llvm.elementwise.run import PreparedStage
+    from convgrad.engines.llvm.elementwise.run import PreparedDriver, PreparedStage
+
+
+class Memory(NamedTuple):
+    """Memory, the object that keeps it, and the numbers in f32 that it has, if they were given by the caller."""
+
+    address: int
+    size: int  # bytes
+    owner: object
+    numbers: tuple[float, ...] = ()
+
+
+class Recording:
+    """The calls of drivers in a block, each with its addresses, and the memory that the block allocates for them.
+
+    ``constants`` is memory with numbers that are the same in all such blocks. The block also writes to ``written``
+    addresses, which it was given.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[PreparedDriver, tuple[int, ...]]] = []
+        self.allocated: list[Memory] = []
+        self.constants: list[Memory] = []
+        self.written: set[int] = set()
+
+
+_recording: ContextVar[Recording | None] = ContextVar("convgrad_elementwise_recording", default=None)
+
+
+@contextmanager
+def recorded(recording: Recording | None) -> Iterator[None]:
+    """Record the calls of a block, also inside another recording, which then has none of them."""
+    token = _recording.set(recording)
+    try:
+        yield
+    finally:
+        _recording.reset(token)
+
+
+def allocated(address: int, size: int, owner: object) -> None:
+    """Record memory that is allocated for results."""
+    if (recording := _recording.get()) is not None:
+        recording.allocated.append(Memory(address, size, owner))
+
+
+def constant(address: int, size: int, owner: object, numbers: tuple[float, ...] = ()) -> None:
+    """Record memory with numbers that depend only on the kind of the call, or are ``numbers`` in f32."""
+    if (recording := _recording.get()) is not None:
+        recording.constants.append(Memory(address, size, owner, numbers))
+
+
+def written(address: int) -> None:
+    """Record the address of a given tensor that is written to."""
+    if (recording := _recording.get()) is not None:
+        recording.written.add(address)
+
+
+def _empty(shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return a new array of f64."""
+    array: NDArray[np.float64] = np.empty(shape)
+    allocated(address_of(array), array.nbytes, array)
+    return array
+
+
+def _run(driver: PreparedDriver, addresses: Sequence[int], keep: object) -> None:
+    if (recording := _recording.get()) is not None:
+        recording.calls.append((driver, tuple(addresses)))
+    driver(addresses, keep)
 
 
 class Program:
@@ -72,7 +141,7 @@ class Program:
         if not images * channels * positions:
             return np.zeros((summands.sums, channels) if summands.combined else (summands.sums, images, channels))
         sections = sections_of(images, positions, summands.combined)
-        sums: NDArray[np.float64] = np.empty((summands.sums, sections.count, channels))
+        sums = _empty((summands.sums, sections.count, channels))
         if self._calls is None:
             sums_by_numpy(summands, addresses, sums)
         else:
@@ -89,16 +158,28 @@ class Program:
             return sums.reshape(*outer, width)
         if not sums.size or self._calls is None:
             return by_numpy.totals(sums) if rows else np.zeros((*outer, width))
-        totals = np.empty((*outer, width))
+        totals = _empty((*outer, width))
         stage = self._calls.trees(prod(outer), rows, width)
         self._add(stage, [address_of(sums), address_of(totals)], (sums, totals))
         return totals
+
+    def largest(self, fmt: str, rows: int, columns: int, addresses: Sequence[int], keep: object) -> None:
+        """Add the largest elements of contiguous rows, which are written in f32; NaN if a row has one.
+
+        ``addresses`` are those of the rows, and of the results.
+        """
+        if self._calls is not None:
+            self._add(self._calls.largest(fmt, rows, columns), addresses, keep)
+            return
+        matrix = _array(Strided(fmt, 0, columns * FORMATS[fmt].dtype.itemsize), (1, rows, columns), addresses[0])
+        out = _array(Strided(F32.name, 0, F32.dtype.itemsize), (1, rows, 1), addresses[1])
+        out[...] = matrix.astype(np.float32).max(axis=2, keepdims=True)
 
     def run(self) -> None:
         """Compute the stages."""
         if self._calls is not None and self._stages:
             call = self._calls.prepared(tuple(self._stages), self._threads, self._columns is not None)
-            call(self._addresses, self._kept)
+            _run(call, self._addresses, self._kept)
 
     def _add(self, stage: PreparedStage, addresses: Sequence[int], keep: object) -> None:
         self._stages.append(stage)
@@ -116,7 +197,7 @@ def compute(
     if calls is None:
         compute_by_numpy(name, tensors, extents, addresses)
     else:
-        calls.prepared((calls.map(name, tensors, extents),), threads)(addresses, keep)
+        _run(calls.prepared((calls.map(name, tensors, extents),), threads), addresses, keep)
 
 
 def compute_lists(name: str, lists: Lists, numbers: NDArray[np.float32], threads: int, keep: object) -> None:
@@ -141,9 +222,10 @@ def compute_by_numpy(name: str, tensors: tuple[Strided, ...], extents: Extents, 
     values = [array.astype(dtype).ravel() for array in arrays[:operands]]
     with np.errstate(all="ignore"):
         outputs = definition.definition(NumpyOperations(dtype), *values)
-        results = [output.astype(np.float32) for output in (outputs if isinstance(outputs, tuple) else (outputs,))]
-    for result, array, tensor in zip(results, arrays[operands:], tensors[operands:], strict=False):
-        array[...] = store(result.astype(np.float64), FORMATS[tensor.fmt]).reshape(extents)
+        results = outputs if isinstance(outputs, tuple) else (outputs,)
+        for result, array, tensor in zip(results, arrays[operands:], tensors[operands:], strict=False):
+            exact = result if tensor.fmt == F64.name else result.astype(np.float32).astype(np.float64)
+            array[...] = store(exact, FORMATS[tensor.fmt]).reshape(extents)
 
 
 def _array(tensor: Strided, extents: Extents, address: int, per_row: Format = F32) -> NDArray[np.generic]:

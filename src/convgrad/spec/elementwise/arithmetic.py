@@ -2,7 +2,7 @@
 
 Each operation is one of IEEE 754 on f32, or on f64 in wide maps, rounded once to nearest, or an exact operation on the
 bits. So any machine that executes the same operations in the same order computes the same bits. Wide maps use only
-Python's operators, sqrt, comparisons, ``select`` and ``rounded``.
+Python's operators, sqrt, comparisons, ``select``, ``rounded``, ``floor`` and ``significand``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ Condition = Any  # the result of a comparison
 Operand = Number | float  # a constant is rounded to f32, except in wide maps
 
 NEAREST_INTEGER = 1.5 * 2.0**23  # added to a small number, it leaves the nearest integer in the last bits
+WIDE_SIGNIFICAND, WIDE_BIAS = 52, 1023  # bits of the significand, and exponent of 1, in f64
 SIGNIFICAND, BIAS, HALF_ROOT = 23, 127, 0x3F3504F3  # bits of the significand, exponent of 1, bits of sqrt(1/2)
 
 
@@ -47,6 +48,12 @@ class Operations(Protocol):
 
     def rounded(self, a: Number) -> Number:
         """Return an f64 number rounded to f32."""
+
+    def floor(self, a: Number) -> Number:
+        """Return the largest whole number that is not larger."""
+
+    def significand(self, a: Number) -> tuple[Number, Number]:
+        """Return (m, k) with a = m * 2^k and m from 1 to 2, for positive normal numbers of f64."""
 
     def powers_of_two(self, power: Number) -> tuple[Number, Number]:
         """Return two powers of two whose product is 2^k: ``power`` is k + NEAREST_INTEGER, and k from -252 to 254."""
@@ -92,6 +99,16 @@ class NumpyOperations:
     def rounded(self, a: Number) -> Number:
         """Return an f64 number rounded to f32."""
         return a.astype(np.float32).astype(np.float64)
+
+    def floor(self, a: Number) -> Number:
+        """Return the largest whole number that is not larger."""
+        return np.floor(a)
+
+    def significand(self, a: Number) -> tuple[Number, Number]:
+        """Return the significand and the exponent."""
+        bits = np.asarray(a, np.float64).view(np.int64)
+        fraction = (bits & ((1 << WIDE_SIGNIFICAND) - 1)) | (WIDE_BIAS << WIDE_SIGNIFICAND)
+        return fraction.view(np.float64), ((bits >> WIDE_SIGNIFICAND) - WIDE_BIAS).astype(np.float64)
 
     def powers_of_two(self, power: Number) -> tuple[Number, Number]:
         """Return two powers of two whose product is 2^k."""

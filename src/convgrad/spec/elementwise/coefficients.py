@@ -86,6 +86,6 @@ def running_gradient(
 
 
 @COEFFICIENTS.add(wide=True)
-def rounded(m: Operations, total: Number) -> Number:
-    """Return a sum rounded to f32."""
-    return total
+def mean(m: Operations, total: Number, count: Number) -> Number:
+    """Return a sum divided by a number."""
+    return total / count

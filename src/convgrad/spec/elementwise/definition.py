@@ -22,7 +22,7 @@ class Map:
 
     ``ulps`` limits the error of a function of one number, in units in the last place of the exact result: 2^-23 times
     the power of two below it, at least 2^-149. A ``wide`` map computes in f64, and its numbers per row are f64. Its
-    results are rounded to f32, and then to the type of their tensor.
+    results are rounded to f32, and then to the type of their tensor, unless this is f64.
     """
 
     name: str

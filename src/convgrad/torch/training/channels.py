@@ -21,7 +21,7 @@ from convgrad.functional import elementwise
 from convgrad.spec.elementwise.sums import SECTION
 from convgrad.torch.kernels import LAST, is_channels_last, threads_of_call
 from convgrad.torch.training.row import LOW
-from convgrad.torch.training.tensors import F32_BYTES, NAMES, NUMBER, REMEMBERED, ROW_NUMBER, read_address
+from convgrad.torch.training.tensors import F32_BYTES, NAMES, NUMBER, REMEMBERED, ROW_NUMBER, allocated, read_address
 
 Floats = NDArray[np.float64]  # sums, or coefficients per channel
 _F64_BYTES = 8
@@ -119,7 +119,7 @@ class ChannelProgram:
         if view.last:
             per_image = any([vector.dim() == 2 for vector in coefficients])
             extents = (images, positions, channels) if per_image else (1, images * positions, channels)
-        result = torch.empty_like(view.tensor) if out is None else out
+        result = allocated(torch.empty_like(view.tensor)) if out is None else out
         vectors = _vectors(coefficients, F32.name if view.last else PER_ROW)
         layout = (
             *_layout(_types(tensors), vectors, _types(columns), extents),
@@ -156,6 +156,14 @@ class ChannelProgram:
         operands_and_terms = *of_map, *coefficients, *columns, *stored
         return self._program.sums(summands, [*map(read_address, operands_and_terms)], operands_and_terms)
 
+    def largest(self, rows: ChannelView) -> Tensor:
+        """Return the largest element of each row."""
+        _, count, positions = rows.shape
+        result = allocated(torch.empty(count, dtype=torch.float32))
+        addresses = read_address(rows.tensor), result.data_ptr()
+        self._program.largest(NAMES[rows.tensor.dtype], count, positions, addresses, (rows, result))
+        return result
+
     def totals(self, sums: Floats) -> Floats:
         """Return the totals of sums (..., rows, width) over the rows, by the 16-ary tree."""
         return self._program.totals(sums)
@@ -178,6 +186,7 @@ class ChannelProgram:
         groups, kinds, addresses = 1, [], []
         numbers = np.array([operand for operand in operands if isinstance(operand, float)], np.float64)
         at = address_of(numbers)
+        elementwise.constant(at, numbers.nbytes, numbers)
         for operand in operands:
             if isinstance(operand, float):
                 kinds.append(NUMBER)
@@ -190,18 +199,22 @@ class ChannelProgram:
             else:
                 kinds.append(NAMES[operand.dtype])
                 addresses.append(read_address(operand))
-        block = torch.empty((count, *shape), dtype=torch.float32)
-        others = [torch.empty(shape, dtype=dtype) for dtype in types]
+        computed = [allocated(torch.empty(shape, dtype=dtype)) for dtype in (*[torch.float32] * count, *types)]
         places = [target if target.is_contiguous() else torch.empty(shape, dtype=target.dtype) for target in targets]
-        begin, size = block.data_ptr(), prod(shape) * F32_BYTES
-        addresses.extend(range(begin, begin + size * count, size) if size else [begin] * count)
-        converted = *others, *places
-        addresses.extend([result.data_ptr() for result in converted])  # copies memory that is shared until written
+        for place in places:
+            elementwise.written(place.data_ptr())
+        converted = *computed[count:], *places
+        addresses.extend([result.data_ptr() for result in (*computed, *places)])  # copies memory that is shared
         results = *[F32.name] * count, *[NAMES[result.dtype] for result in converted]
         tensors, extents = _coefficient_layout(shape, groups, tuple(kinds), results)
-        self._program.map(name, tensors, extents, addresses, (numbers, operands, block, others, places), of_rows=True)
+        self._program.map(name, tensors, extents, addresses, (numbers, operands, computed, places), of_rows=True)
         self._copies += [(target, place) for target, place in zip(targets, places, strict=True) if place is not target]
-        return [*block.unbind(0), *others]
+        return computed
+
+    def rounded(self, sums: Floats, dtype: torch.dtype = torch.float32, count: float = 1.0) -> Tensor:
+        """Return f64 sums, divided by a number, and rounded to f32 and then to a type."""
+        (result,) = self.coefficients("mean", (sums.size,), [sums.reshape(-1), count], 0, [dtype])
+        return result
 
     def run(self) -> None:
         """Compute everything."""

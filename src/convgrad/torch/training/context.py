@@ -19,8 +19,9 @@ from torch import Tensor
 from convgrad.float_environment import in_default_environment
 from convgrad.spec.rules import refuse
 from convgrad.torch.training.caller import line_of_caller
-from convgrad.torch.training.expected import Forms, Kind, as_expected, expected, kind_of
+from convgrad.torch.training.expected import FACTORS, Forms, Kind, Results, as_expected, expected, kind_of
 from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, cure_of, group_of, rows
+from convgrad.torch.training.replay import Replays
 from convgrad.torch.training.row import (
     LOW,
     PASS,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _CPU = "CPU"
 _NO_ROW = None, ""
+_NONE = Replays()  # of calls that no row serves
 _NUMBERS = 1024  # numbers whose tensors are kept
 _KINDS = 256  # kinds of arguments that are kept per operator
 _CHECKED = "convolution", "nll_loss", "group_norm"  # functions that check arguments: PyTorch's check refuses too much
@@ -246,10 +248,10 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
         is_low = caller_args is not args and not LOW.isdisjoint(floats or {torch.get_default_dtype()})
         passes = not is_float and row.integers == PASS and not getattr(kwargs.get("dtype"), "is_floating_point", False)
         to_aten = passes or (passed_on is not None and not is_low and passed_on(*args, **kwargs))
-        forms = expected(operator, caller_args, kwargs) if is_checked and not to_aten else None
+        forms = expected(operator, caller_args, kwargs) if is_checked and not to_aten else None  # also raises
         if len(ways) >= _KINDS:
             ways.clear()
-        ways[kind] = _Way("", bool(to_aten), not is_float and row.integers == PROMOTE, forms)
+        ways[kind] = _Way("", bool(to_aten), not is_float and row.integers == PROMOTE, forms, Replays())
         return ways[kind]
 
     def kernel(keys: Keys, *args: object, **kwargs: object) -> object:
@@ -261,7 +263,7 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
             return original(keys, *args, **kwargs)
         kind = kind_of(caller_args, kwargs)
         with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():
-            reason, to_aten, promotes, forms = ways.get(kind) or way_of(kind, caller_args, args, kwargs)
+            reason, to_aten, promotes, forms, replays = ways.get(kind) or way_of(kind, caller_args, args, kwargs)
             if reason:
                 return _refused(name, reason, original, keys, args, kwargs)
             if to_aten:
@@ -269,11 +271,17 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
             outs = [cast(Tensor, kwargs.pop(out)) for out in out_names]
             if promotes:
                 args = tuple([_promoted(value) for value in args])
+            targets = [cast(Tensor, args[0])] if stores == "in place" else outs
+
+            def compute() -> Results:
+                results = function(*args, **kwargs, **{"out": targets[0]} if writes and targets else {})
+                return results if forms is None or targets else as_expected(results, forms)
+
             try:
+                numbers = [kwargs[factor] for factor in FACTORS if factor in kwargs]
+                results = replays.computed(compute, (*args, *outs), numbers)
                 if stores == "new":
-                    return function(*args, **kwargs) if forms is None else as_expected(function(*args, **kwargs), forms)
-                targets = [cast(Tensor, args[0])] if stores == "in place" else outs
-                results = function(*args, **kwargs, **{"out": targets[0]} if writes else {})
+                    return results
                 _store(results if isinstance(results, tuple) else (results,), targets, stores == "out")
                 return targets[0] if len(targets) == 1 else tuple(targets)
             except UnservedError as error:
@@ -287,13 +295,14 @@ class _Way(NamedTuple):
     """How a kernel treats calls with arguments of one kind.
 
     ``reason`` says why no row serves them. Else ATen computes them (``to_aten``), or the row's function. It gets
-    integers as floats if ``promotes``, and its results have the types and strides ``forms``.
+    integers as floats if ``promotes``, and its results have the types and strides ``forms``. ``replays`` has its calls.
     """
 
     reason: str
     to_aten: bool = False
     promotes: bool = False
     forms: Forms | None = None
+    replays: Replays = _NONE
 
 
 def _with_tensor(args: tuple[object, ...], at: int) -> tuple[object, ...]:

@@ -11,12 +11,15 @@ from torch import Tensor
 Kind = tuple[object, ...]
 Results: TypeAlias = Tensor | tuple[Tensor | None, ...]
 Forms = tuple[tuple[torch.dtype, bool] | None, ...]  # the type of each result, and whether it is contiguous
+FACTORS = "alpha", "value"  # keywords that functions pass unchanged to one map; a factor of 1 may need no map
 _NUMBERS = frozenset((float, int, bool, type(None)))
 
 
 def kind_of(args: tuple[object, ...], kwargs: dict[str, object]) -> Kind:
-    """Return types, shapes and strides of tensors, and the other arguments themselves."""
-    names = [(name, _described(value)) for name, value in kwargs.items()] if kwargs else ()
+    """Return types, shapes and strides of tensors, and the other arguments themselves, but the types of FACTORS."""
+    names = [
+        (name, (type(value), value == 1) if name in FACTORS else _described(value)) for name, value in kwargs.items()
+    ]
     return tuple([_described(value) for value in args]), tuple(names), torch.get_default_dtype()
 
 
@@ -52,7 +55,7 @@ def _as_expected(result: Tensor | None, form: tuple[torch.dtype, bool] | None) -
 
 def _described(value: object) -> object:
     if type(value) in _NUMBERS:
-        return type(value), value
+        return type(value), value or repr(value)  # 0 and -0 are equal, but have other texts
     if isinstance(value, torch.Tensor):
         return value.shape, value.stride(), value.dtype
     if isinstance(value, list | tuple):

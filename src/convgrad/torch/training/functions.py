@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from math import prod
 
 import torch
 from torch import Tensor
 
 from convgrad.spec.elementwise.table import MAPS
+from convgrad.torch.training.channels import ChannelProgram
 from convgrad.torch.training.row import ELEMENTWISE, PROMOTE, Function, common_type, row
 from convgrad.torch.training.tensors import elements, is_served
 
@@ -16,10 +19,7 @@ _F64 = torch.float64
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # their sum is ln 2 in 86 bits
 _EXP = [1 / math.factorial(k) for k in range(14)]  # |r| <= ln(2)/2: the remainder is below 2^-59
-_ATANH = [2 / k for k in range(1, 24, 2)]  # |s| <= 0.172: the remainder is below 2^-60
-_COS = [(-1) ** k / math.factorial(2 * k) for k in range(9)]  # abs(angle) <= pi/4: the remainder is below 2^-58
-_SIN = [(-1) ** k / math.factorial(2 * k + 1) for k in range(9)]
-_FRACTION, _EXPONENT_OF_ONE, _BIAS = (1 << 52) - 1, 1023 << 52, 1023
+_BIAS = 1023
 
 
 def exp64(x: Tensor) -> Tensor:
@@ -34,33 +34,21 @@ def exp64(x: Tensor) -> Tensor:
 
 def log64(x: Tensor) -> Tensor:
     """Return log of f64 numbers, with a relative error below 2^-49."""
-    subnormal = (x < 2.0**-1000) & (x > 0)
-    scaled = torch.where(subnormal, x * 2.0**200, x)
-    bits = scaled.contiguous().view(torch.int64)
-    fraction = ((bits & _FRACTION) | _EXPONENT_OF_ONE).view(_F64)
-    large = fraction > math.sqrt(2)
-    fraction = torch.where(large, fraction * 0.5, fraction)
-    power = ((bits >> 52) - _BIAS + large.to(torch.int64) - 200 * subnormal.to(torch.int64)).to(_F64)
-    value = power * _LN2_HIGH + (_atanh(fraction - 1) + power * _LN2_LOW)
-    value = torch.where(x == 0, -math.inf, torch.where(x == math.inf, x, value))
-    return torch.where(x >= 0, value, math.nan)
+    return wide("log64", [x], x.shape, _F64)
+
+
+def wide(name: str, operands: Sequence[Tensor | float], shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Return the result of a map in f64 on f64 tensors, which are read in row-major order, and on numbers."""
+    program = ChannelProgram(prod(shape))
+    flat = [operand.reshape(-1).contiguous() if isinstance(operand, torch.Tensor) else operand for operand in operands]
+    (result,) = program.coefficients(name, (prod(shape),), flat, 0, [dtype])
+    program.run()
+    return result.reshape(tuple(shape))
 
 
 def log1p64(x: Tensor) -> Tensor:
     """Return log(1 + x) of f64 numbers, also accurate for small x."""
-    return torch.where(x.abs() < 0.25, _atanh(x.clamp(-0.25, 0.25)), log64(1 + x))
-
-
-def cos64(turns: Tensor) -> Tensor:
-    """Return the cosine of an angle in turns, from 0 to 1, in f64."""
-    quarter = (turns * 4 + 0.5).floor()
-    angle = (turns - quarter * 0.25) * (2 * math.pi)
-    square = angle * angle
-    cosine, sine = polynomial(square, _COS), angle * polynomial(square, _SIN)
-    odd = (quarter.to(torch.int64) & 1) == 1
-    negative = (quarter == 1) | (quarter == 2)  # quarters 0 to 4: cos, -sin, -cos, sin, cos
-    value = torch.where(odd, sine, cosine)
-    return torch.where(negative, -value, value)
+    return wide("log1p64", [x], x.shape, _F64)
 
 
 def polynomial(x: Tensor, coefficients: list[float]) -> Tensor:
@@ -69,12 +57,6 @@ def polynomial(x: Tensor, coefficients: list[float]) -> Tensor:
     for coefficient in coefficients[-2::-1]:
         value.mul_(x).add_(coefficient)
     return value
-
-
-def _atanh(f: Tensor) -> Tensor:
-    """Return log(1 + f) = 2 atanh(f/(2 + f)) for f from -0.3 to 0.42."""
-    s = f / (2 + f)
-    return s * polynomial(s * s, _ATANH)
 
 
 def _two_to(power: Tensor) -> Tensor:

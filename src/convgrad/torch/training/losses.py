@@ -12,7 +12,7 @@ from convgrad.torch.training.channels import ChannelProgram, ChannelView, Floats
 from convgrad.torch.training.functions import exp64, log1p64, log64
 from convgrad.torch.training.row import SECTIONS, UnservedError, common_type, row
 from convgrad.torch.training.sums import products, rounded, total
-from convgrad.torch.training.tensors import elements
+from convgrad.torch.training.tensors import allocated, elements
 
 _NONE, _MEAN = 0, 1  # values of ATen's `reduction`; 2 is the sum
 _REDUCED = "mean or sum of the losses"
@@ -39,11 +39,12 @@ def _exponentials(self: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
     return largest, e, total(e, dim, True)
 
 
-def _exponentials_of_rows(program: ChannelProgram, rows: ChannelView, largest: Tensor) -> tuple[Tensor, Floats]:
-    """Return e = exp(x - largest), and the sums of e in f64, for the elements of each row."""
-    e = torch.empty_like(rows.tensor, dtype=torch.float32)
-    sums = program.sums_of("exp_of_difference", rows, coefficients=(largest.reshape(-1),), products=False, terms=e)
-    return e, sums
+def _exponentials_of_rows(program: ChannelProgram, rows: ChannelView) -> tuple[Tensor, Tensor, Floats]:
+    """Return the largest element of each row, e = exp(x - largest), and the sums of e in f64."""
+    largest = program.largest(rows)
+    e = allocated(torch.empty_like(rows.tensor, dtype=torch.float32))
+    sums = program.sums_of("exp_of_difference", rows, coefficients=(largest,), products=False, terms=e)
+    return largest, e, sums
 
 
 @row(
@@ -58,13 +59,15 @@ def log_softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
     if not self.numel():
         return torch.empty_like(self, dtype=to)
     rows = _rows(self, dim)
-    if rows is None:
-        largest, _, sums = _exponentials(self, dim)
-    else:
-        largest, program = self.amax(dim, keepdim=True).float(), ChannelProgram.of_rows(rows)
-        _, of_rows = _exponentials_of_rows(program, rows, largest)
+    if rows is not None:
+        program = ChannelProgram.of_rows(rows)
+        largest, _, sums_of_rows = _exponentials_of_rows(program, rows)
+        logs = program.coefficients("log64", (rows.shape[1],), [sums_of_rows[0]], 1)
+        result = allocated(torch.empty_like(rows.tensor, dtype=to))
+        program.mapped("difference_of_two", rows, rows.tensor, coefficients=(largest, *logs), out=result)
         program.run()
-        sums = torch.from_numpy(of_rows[0]).reshape(largest.shape)
+        return result
+    largest, _, sums = _exponentials(self, dim)
     return elements("difference_of_two", self.float(), largest, log64(sums).float()).to(to)
 
 
@@ -88,8 +91,8 @@ def _gradient_of_rows(name: str, rows: ChannelView, output: Tensor, to: torch.dt
     """Return a gradient from the sums of g, or those of its products with the output, of each row."""
     program, output = ChannelProgram.of_rows(rows), output.contiguous()
     sums = program.sums_of("products", rows, output, plain=not products, products=products)
-    coefficients = program.coefficients("rounded", (rows.shape[1],), [*sums], 1)
-    result = torch.empty_like(rows.tensor, dtype=to)
+    coefficients = (program.rounded(sums[0]),)
+    result = allocated(torch.empty_like(rows.tensor, dtype=to))
     program.mapped(name, rows, rows.tensor, output, coefficients=coefficients, out=result)
     program.run()
     return result
@@ -111,9 +114,9 @@ def softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
         _, e, sums = _exponentials(self, dim)
         return elements("quotient", e, sums.float(), out=e).to(to)
     program = ChannelProgram.of_rows(rows)
-    e, of_rows = _exponentials_of_rows(program, rows, self.amax(dim, keepdim=True).float())
-    coefficients = program.coefficients("rounded", (rows.shape[1],), [*of_rows], 1)
-    result = e if to == torch.float32 else torch.empty_like(e, dtype=to)
+    _, e, of_rows = _exponentials_of_rows(program, rows)
+    coefficients = (program.rounded(of_rows[0]),)
+    result = e if to == torch.float32 else allocated(torch.empty_like(e, dtype=to))
     program.mapped("quotient", rows._replace(tensor=e), e, coefficients=coefficients, out=result)
     program.run()
     return result

@@ -20,6 +20,7 @@ from convgrad.torch.training.channels import (
     tensor_of,
 )
 from convgrad.torch.training.row import SECTIONS, row
+from convgrad.torch.training.tensors import constant
 
 _FORWARD = (
     "m = sum/n; var = max(0, sum of x * x - sum * m)/n; i = 1/sqrt(var + eps), in f64; c = m rounded to f32; "
@@ -71,15 +72,16 @@ def _moments(
     count: int,
     eps: float,
     affine: tuple[Tensor | float, Tensor | float],
+    dtype: torch.dtype = torch.float32,
     running: Sequence[Tensor | None] = (None, None),
     momentum: float = 0.0,
 ) -> list[Tensor]:
-    """Return center, factor, term and 1/deviation, and move the running values, if there are any."""
+    """Return center, factor, term and 1/deviation in a type, and move the running values, if there are any."""
     old_values = [_vector(values, shape[-1], 0.0) for values in running]
     unbiased = count / (count - 1) if count != 1 else math.nan
     operands = *sums, *affine, *old_values, float(count), eps, 1 - momentum, momentum, unbiased
     return program.coefficients(
-        "moments", shape, operands, 4, targets=[values for values in running if values is not None]
+        "moments", shape, operands, 0, [dtype] * 4, targets=[values for values in running if values is not None]
     )
 
 
@@ -108,7 +110,9 @@ def batch_norm(
     program = ChannelProgram(input.numel())
     if training:
         sums = program.sums_of("squares", view)
-        *coefficients, inverse = _moments(program, sums, (channels,), count, eps, affine, running, momentum)
+        *coefficients, inverse = _moments(
+            program, sums, (channels,), count, eps, affine, running=running, momentum=momentum
+        )
         saved = coefficients[0], inverse
     else:
         operands = *[_vector(values, channels, 0.0) for values in running], *affine, eps
@@ -239,14 +243,16 @@ def layer_norm_backward(
     if output_mask[1] or output_mask[2]:
         of_columns = ChannelView(g, (1, positions, rows), True)
         name, (plain, products) = "products_with_normalized", (output_mask[2], output_mask[1])
-        normalization = center, inverse, torch.zeros(rows, dtype=torch.float32)
+        normalization = center, inverse, constant(torch.zeros(rows, dtype=torch.float32))
         program = ChannelProgram(input.numel())
         sums = program.sums_of(
             name, of_columns, view.tensor, coefficients=normalization, plain=plain, products=products
         )
+        if output_mask[2]:
+            of_bias = program.rounded(sums[0], _type_of(bias, g)).reshape(normalized_shape)
+        if output_mask[1]:
+            of_weight = program.rounded(sums[-1], _type_of(weight, g)).reshape(normalized_shape)
         program.run()
-        of_bias = tensor_of(sums[0], _type_of(bias, g)).reshape(normalized_shape) if output_mask[2] else None
-        of_weight = tensor_of(sums[-1], _type_of(weight, g)).reshape(normalized_shape) if output_mask[1] else None
     return of_input, of_weight, of_bias
 
 
@@ -257,7 +263,7 @@ def _rows(x: Tensor, normalized_shape: list[int]) -> ChannelView:
 def _column(values: Tensor | None, positions: int, default: float) -> Tensor:
     """Return weights or biases as f32 values of all positions."""
     if values is None:
-        return torch.full((positions,), default, dtype=torch.float32)
+        return constant(torch.full((positions,), default, dtype=torch.float32))
     return values.detach().float().contiguous()
 
 
@@ -278,13 +284,12 @@ def group_norm(
         return torch.empty_like(input), *[torch.full((N, group), value, dtype=saved) for value in (0.0, math.nan)]
     view = _images(input, N, C, HxW)
     program = ChannelProgram(input.numel())
-    sums = _of_groups(program, program.sums_of("squares", view, combined=False), group)
-    *coefficients, inverse = _moments(program, sums, (N, C), C // group * HxW, eps, _affine(weight, bias, C))
+    sums, count = _of_groups(program, program.sums_of("squares", view, combined=False), group), C // group * HxW
+    *coefficients, _ = _moments(program, sums, (N, C), count, eps, _affine(weight, bias, C))
     result = program.mapped("normalize", view, view.tensor, coefficients=coefficients)
+    of_groups = _moments(program, sums, (N, group), count, eps, (_NO_WEIGHT, _NO_BIAS), saved)
     program.run()
-    return result.reshape(input.shape), *[
-        values[:, :: C // group].contiguous().to(saved) for values in (coefficients[0], inverse)
-    ]
+    return result.reshape(input.shape), of_groups[0], of_groups[3]
 
 
 @row(

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from convgrad.torch.training.elements import sqrt
-from convgrad.torch.training.functions import cos64, log1p64, log64
+from convgrad.torch.training.functions import log1p64, wide
 from convgrad.torch.training.row import ELEMENTWISE, SERVE, common_type, row
 from convgrad.torch.training.tensors import check_numbers
 
@@ -87,11 +86,10 @@ def exponential(self: Tensor, lambd: float = 1, *, generator: torch.Generator | 
     return self.copy_(-log1p64(-_unit(self.shape, generator)) / lambd)
 
 
-def _normal(shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
-    """Return normal random numbers in f64."""
+def _pairs(shape: Sequence[int], generator: torch.Generator | None) -> list[Tensor]:
+    """Return the first and the second numbers of pairs of random numbers."""
     pairs = _unit((math.prod(shape), 2), generator)
-    radius = sqrt(log64(1 - pairs[:, 0]) * -2)
-    return (radius * cos64(pairs[:, 1])).reshape(tuple(shape))
+    return [pairs[:, 0], pairs[:, 1]]
 
 
 _NORMAL = "mean + std * (sqrt(-2 log(1 - r)) * cos(2 pi s)) in f64; r, s: pairs of random numbers"
@@ -102,7 +100,8 @@ def normal(self: Tensor, mean: float = 0, std: float = 1, *, generator: torch.Ge
     """Fill a tensor with normal random numbers. PyTorch's own numbers differ between processors."""
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    return self.copy_(_normal(self.shape, generator) * std + mean)
+    pairs = _pairs(self.shape, generator)
+    return self.copy_(wide("normal", [*pairs, float(mean), float(std)], self.shape, self.dtype))
 
 
 @row(
@@ -120,7 +119,7 @@ def normal_of(mean: float | Tensor, std: float | Tensor = 1, *, generator: torch
     shape = torch.broadcast_shapes(
         *[parameter.shape for parameter in (mean, std) if isinstance(parameter, torch.Tensor)]
     )
-    return _normal(shape, generator) * std + mean
+    return wide("standard_normal", _pairs(shape, generator), shape, torch.float64) * std + mean
 
 
 def _is_exact(start: float, end: float, step: float = 1, *, out: Tensor) -> bool:

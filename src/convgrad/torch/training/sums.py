@@ -34,16 +34,29 @@ def moments(
     x: Tensor, y: Tensor | None, dims: Dims, keepdim: bool, *, plain: bool = True, products: bool = True
 ) -> tuple[Tensor, ...]:
     """Return the sums of x over dimensions if ``plain``, and those of its products with y, or with itself, in f64."""
-    reduced = _reduced(x, dims)
-    kept = [dim for dim in range(x.dim()) if dim not in reduced]
-    view, other = _arranged(x, y, kept, reduced)
+    program, (view, other) = ChannelProgram(x.numel()), _arranged(x, y, dims)
     others = () if other is None else (other,)
     name = "products" if others else "squares"
-    program = ChannelProgram(x.numel())
     results = program.sums_of(name, view, *others, plain=plain, products=products, combined=False)
     program.run()
-    shape = [1 if dim in reduced else x.shape[dim] for dim in range(x.dim()) if keepdim or dim not in reduced]
+    shape = _shape(x, dims, keepdim)
     return tuple([torch.from_numpy(np.ascontiguousarray(result)).reshape(shape) for result in results])
+
+
+def _rounded_sums(x: Tensor, dims: Dims, keepdim: bool, dtype: torch.dtype, number: float = 1.0) -> Tensor:
+    """Return the sums over dimensions, divided by a number, in a type."""
+    x = x if x.dtype in SUMMED else x.float()
+    program = ChannelProgram(x.numel())
+    (results,) = program.sums_of("squares", _arranged(x, None, dims)[0], products=False, combined=False)
+    result = program.rounded(results, dtype, number)
+    program.run()
+    return result.reshape(_shape(x, dims, keepdim))
+
+
+def _shape(x: Tensor, dims: Dims, keepdim: bool) -> list[int]:
+    """Return the shape of sums over dimensions."""
+    reduced = _reduced(x, dims)
+    return [1 if dim in reduced else x.shape[dim] for dim in range(x.dim()) if keepdim or dim not in reduced]
 
 
 def count(x: Tensor, dims: Dims) -> int:
@@ -66,12 +79,14 @@ def _reduced(x: Tensor, dims: Dims) -> list[int]:
     return sorted(reduced) if rank else []
 
 
-def _arranged(x: Tensor, y: Tensor | None, kept: list[int], reduced: list[int]) -> tuple[ChannelView, Tensor | None]:
+def _arranged(x: Tensor, y: Tensor | None, dims: Dims) -> tuple[ChannelView, Tensor | None]:
     """Return tensors whose positions are the reduced dimensions in row-major order.
 
     The kept dimensions are images and channels. If x is contiguous with the reduced dimensions before the last kept
     ones, as in channels last, it is not copied.
     """
+    reduced = _reduced(x, dims)
+    kept = [dim for dim in range(x.dim()) if dim not in reduced]
     terms = math.prod(x.shape[dim] for dim in reduced)
     for split in range(len(kept), -1, -1):
         order = (*kept[:split], *reduced, *kept[split:])
@@ -104,18 +119,13 @@ def sums(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.
     """Return the sums over dimensions."""
     if dtype is not None and not dtype.is_floating_point:
         return self.to(dtype).sum(dim, keepdim)
-    return rounded(total(_summed(self), dim, keepdim), _served(dtype or self.dtype))
-
-
-def _summed(x: Tensor) -> Tensor:
-    """Return a tensor in a type that sums read."""
-    return x if x.dtype in SUMMED else x.float()
+    return _rounded_sums(self, dim, keepdim, _served(dtype or self.dtype))
 
 
 @row("mean", "mean.dim", formula="sum / count", order=SECTIONS, bound="h v sum(abs(self)) / count + u abs(result)")
 def mean(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     """Return the means over dimensions."""
-    return rounded(total(_summed(self), dim, keepdim) / count(self, dim), _served(dtype or self.dtype))
+    return _rounded_sums(self, dim, keepdim, _served(dtype or self.dtype), float(count(self, dim)))
 
 
 def variance(plain: Sums, squares: Sums, number: int, free: float) -> tuple[Sums, Sums]:

@@ -43,9 +43,10 @@ def elements(name: str, *operands: Operand, out: Tensor | None = None) -> Tensor
     """
     call = _known(name, _kinds(operands))
     fits = out is not None and (out.dtype, out.shape, out.stride()) == (call.dtype, call.shape, call.strides)
-    result = out if out is not None and fits else call.empty(call.dtype)
+    result = out if out is not None and fits else allocated(call.empty(call.dtype))
     if out is not None:
         _refuse_overlap(out, operands)
+        elementwise.written(result.data_ptr())
     addresses, owners = call.read(operands)
     compute(name, call.tensors, call.extents, [*addresses, result.data_ptr()], (owners, result))
     return result
@@ -66,6 +67,18 @@ def _update(name: str, targets: Sequence[Tensor], *operands: Operand) -> None:
     for target, result in zip(targets, results, strict=True):
         if result is not target:
             target.copy_(result)
+
+
+def allocated(tensor: Tensor) -> Tensor:
+    """Return a new tensor for results, which a recording of the operator allocates again."""
+    elementwise.allocated(tensor.data_ptr(), tensor.nbytes, tensor)
+    return tensor
+
+
+def constant(tensor: Tensor) -> Tensor:
+    """Return a new tensor of numbers that depend only on the kind of the call."""
+    elementwise.constant(tensor.data_ptr(), tensor.nbytes, tensor)
+    return tensor
 
 
 def update_lists(name: str, lists: Sequence[Sequence[Tensor]], numbers: Sequence[float], results: int) -> None:
@@ -93,7 +106,7 @@ def update_lists(name: str, lists: Sequence[Sequence[Tensor]], numbers: Sequence
             continue
         formats = tuple([NAMES[dtype] for dtype in dtypes])
         formatted_lists = Lists(formats, len(numbers), results, addresses, lengths)
-        on(TORCH.pool, elementwise.compute_lists, name, formatted_lists, _f32(numbers), threads_of_call(), rows)
+        on(TORCH.pool, elementwise.compute_lists, name, formatted_lists, f32_of(numbers), threads_of_call(), rows)
 
 
 @lru_cache(REMEMBERED_LISTS)
@@ -106,7 +119,7 @@ def _overlap(addresses: tuple[tuple[int, ...], ...], lengths: tuple[int, ...], d
     return bool((begins[order][1:] < ends[order][:-1]).any())
 
 
-def _f32(numbers: Sequence[float]) -> NDArray[np.float32]:
+def f32_of(numbers: Sequence[float]) -> NDArray[np.float32]:
     """Return numbers rounded to f32."""
     check_numbers(*numbers)
     return np.array(numbers, np.float32)
@@ -124,7 +137,7 @@ def _refuse_overlap(out: Tensor, operands: Sequence[object]) -> None:
     Operands that are not dense are copied before ``out`` is written.
     """
     begin = out.data_ptr()
-    end = begin + out.element_size() * _span(out)
+    end = begin + memory_bytes(out)
     for operand in operands:
         if not isinstance(operand, torch.Tensor) or operand is out:
             continue
@@ -135,6 +148,11 @@ def _refuse_overlap(out: Tensor, operands: Sequence[object]) -> None:
                 "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
                 "memory location. Please clone() the tensor before performing the operation."
             )
+
+
+def memory_bytes(tensor: Tensor) -> int:
+    """Return the bytes from the first element to the end of the last one in memory."""
+    return tensor.element_size() * _span(tensor) if tensor.numel() else 0
 
 
 def _dense_bytes(tensor: Tensor) -> int:
@@ -181,9 +199,11 @@ class _ElementsCall(NamedTuple):
 
     def read(self, operands: Sequence[Operand]) -> tuple[list[int], list[object]]:
         """Return the addresses of the operands, and the objects with their memory."""
-        memory = _f32([operand for operand in operands if not isinstance(operand, torch.Tensor)])
+        numbers = tuple([operand for operand in operands if not isinstance(operand, torch.Tensor)])
+        memory = f32_of(numbers)
         owners: list[object] = [memory]
         at, addresses = address_of(memory), []
+        elementwise.constant(at, memory.nbytes, memory, numbers)
         for operand, way in zip(operands, self.ways, strict=True):
             if not isinstance(operand, torch.Tensor):
                 addresses.append(at)

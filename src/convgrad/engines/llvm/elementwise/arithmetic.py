@@ -7,7 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from convgrad.engines.llvm.emit import Function, Value
-from convgrad.spec.elementwise.arithmetic import BIAS, HALF_ROOT, NEAREST_INTEGER, SIGNIFICAND, bits_of
+from convgrad.spec.elementwise.arithmetic import (
+    BIAS,
+    HALF_ROOT,
+    NEAREST_INTEGER,
+    SIGNIFICAND,
+    WIDE_BIAS,
+    WIDE_SIGNIFICAND,
+    bits_of,
+)
 
 
 def constant(f: Function, kind: str, number: float) -> Value:
@@ -74,7 +82,7 @@ class VectorOperations:
 
     def __init__(self, f: Function, lanes: int, wide: bool = False) -> None:
         self.f, self.lanes = f, lanes
-        self.kind, self.whole = f"<{lanes} x {'double' if wide else 'float'}>", f"<{lanes} x i32>"
+        self.kind, self.whole = (f"<{lanes} x {kind}>" for kind in (("double", "i64") if wide else ("float", "i32")))
 
     def fma(self, a: Vector | float, b: Vector | float, c: Vector | float) -> Vector:
         """Return a * b + c with one rounding."""
@@ -107,6 +115,19 @@ class VectorOperations:
     def rounded(self, a: Vector) -> Vector:
         """Return f64 numbers rounded to f32."""
         return self._number("fpext", narrowed(self.f, a.value))
+
+    def floor(self, a: Vector) -> Vector:
+        """Return the largest whole number that is not larger."""
+        return self._intrinsic("floor", a)
+
+    def significand(self, a: Vector) -> tuple[Vector, Vector]:
+        """Return the significand and the exponent, which becomes a number as the last bits of a large one."""
+        bits, large = self._bits(a), 2.0**WIDE_SIGNIFICAND
+        fraction = self._whole("and", bits, (1 << WIDE_SIGNIFICAND) - 1)
+        exponent = self._whole("lshr", bits, WIDE_SIGNIFICAND)
+        in_large = self._whole("or", exponent, WIDE_BIAS + WIDE_SIGNIFICAND << WIDE_SIGNIFICAND)
+        fraction = self._whole("or", fraction, WIDE_BIAS << WIDE_SIGNIFICAND)
+        return self._number("bitcast", fraction), self._number("bitcast", in_large) - (large + WIDE_BIAS)
 
     def powers_of_two(self, power: Vector) -> tuple[Vector, Vector]:
         """Return two powers of two whose product is 2^k."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from convgrad.engines.llvm.added import in_vectors
 from convgrad.engines.llvm.arguments import Named, columns
-from convgrad.engines.llvm.convert import BYTES, load_vector, read, write
+from convgrad.engines.llvm.convert import BYTES, load_vector, read, store_masked, write
 from convgrad.engines.llvm.elementwise.arithmetic import Vector, VectorOperations, narrowed, widened
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.engines.tensors import PER_ROW
@@ -144,6 +144,9 @@ def emit_elements(f: Function, spec: MapSpec, pointers: list[Value], length: Val
             results = definition.definition(arithmetic, *[Vector(f, value) for value in values])
             stored = results if isinstance(results, tuple) else (results,)
             for result, fmt, to in zip(stored, spec.formats[count:], there[count:], strict=False):
-                write(f, fmt, [narrowed(f, result.value) if wide else result.value], to, mask)
+                if fmt == F64.name:
+                    store_masked(f, result.value, to, mask)
+                else:
+                    write(f, fmt, [narrowed(f, result.value) if wide else result.value], to, mask)
 
     in_vectors(f, length, lanes, mapped)

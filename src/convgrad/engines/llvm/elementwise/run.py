@@ -14,7 +14,7 @@ from convgrad.engines.addresses import address_of
 from convgrad.engines.engine import CompiledKernel
 from convgrad.engines.llvm import isas, jit
 from convgrad.engines.llvm.convert import BYTES
-from convgrad.engines.llvm.elementwise import maps, stages, sums, trees
+from convgrad.engines.llvm.elementwise import largest, maps, stages, sums, trees
 from convgrad.engines.llvm.execute import copied, filled, run
 from convgrad.engines.tensors import REMEMBERED_LISTS, TASK_ELEMENTS, Extents, Lists, Strided, Summands, rows_of_task
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
@@ -182,6 +182,14 @@ def trees_stage(isa: Isa, matrices: int, rows: int, width: int) -> PreparedStage
     return PreparedStage(trees.TreesSpec(isa), values, traffic, scratch_bytes)
 
 
+@lru_cache(REMEMBERED)
+def largest_stage(isa: Isa, fmt: str, rows: int, columns: int) -> PreparedStage:
+    """Return the stage that writes the largest elements of rows in f32. Its addresses: the rows, the elements."""
+    task_rows = rows_of_task(columns)
+    values = {"rows": rows, "columns": columns, "task_rows": task_rows, "task_count": -(-rows // task_rows)}
+    return PreparedStage(largest.LargestSpec(isa, fmt), values, rows * columns * BYTES[fmt])
+
+
 @cache
 def _driver(specs: tuple[stages.Spec, ...], by_rows: bool) -> CompiledKernel:
     (driver,) = jit.functions(specs[0].isa, stages.module_of, specs, by_rows, driver=jit.DRIVER)
@@ -217,6 +225,10 @@ class ElementwiseCalls:
     def trees(self, matrices: int, rows: int, width: int) -> PreparedStage:
         """Return the stage that writes the totals of the rows of f64 matrices, by the 16-ary tree."""
         return trees_stage(self.isa, matrices, rows, width)
+
+    def largest(self, fmt: str, rows: int, columns: int) -> PreparedStage:
+        """Return the stage that writes the largest elements of rows in f32."""
+        return largest_stage(self.isa, fmt, rows, columns)
 
     def lists(self, name: str, lists: Lists, threads: int) -> PreparedDriver:
         """Return the call of a map on each tensor of lists. Its addresses are those of the numbers."""

@@ -1,0 +1,179 @@
+"""Calls of an operator that run again on other tensors of the same kind, without the operator's Python code.
+
+The first call of a kind records the calls of drivers. Each of their addresses is that of an argument, of memory that
+the operator allocates, or of a constant. If one is not, for example because an argument is copied first, or if a result
+has other memory, all calls of this kind run the operator's function. A function that uses drivers must not write to its
+arguments or results by other means, or depend on values of tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from convgrad.arrays.libraries.torch import TORCH
+from convgrad.engines.addresses import address_of
+from convgrad.engines.settings import cap, on
+from convgrad.functional.elementwise import Recording, recorded
+from convgrad.plan.machine import LINE_BYTES
+from convgrad.torch.kernels import threads_of_call
+from convgrad.torch.training.expected import Results
+from convgrad.torch.training.tensors import f32_of, memory_bytes, read_address
+
+_Place = tuple[int, int]  # the number of a base address, and an offset from it
+_ABSOLUTE, _SCRATCH, _NUMBERS, _FIRST = range(4)  # numbers of base addresses; the last one is that of a tensor
+Numbers = Sequence[object]
+_NOTHING = np.empty(0, np.uint8)
+_write_address = torch.Tensor.data_ptr
+
+
+class Replays:
+    """The recorded calls of one kind, by the settings that select code."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str], _Replay | None] = {}
+
+    def computed(self, compute: Callable[[], Results], arguments: tuple[object, ...], numbers: Numbers) -> Results:
+        """Return the results of ``compute``, an operator that is called with these arguments.
+
+        All calls with the same settings have the same ones, except for the tensors, and for ``numbers`` of a map.
+        """
+        settings = threads_of_call(), cap()
+        if settings not in self._known:
+            recording = Recording()
+            with recorded(recording):
+                results = compute()
+            self._known[settings] = _replay_of(recording, arguments, numbers, results)
+            return results
+        replay = self._known[settings]
+        again = None if replay is None else replay(arguments, numbers)
+        if again is None:
+            with recorded(None):
+                return compute()
+        return again
+
+
+class _Replay(NamedTuple):
+    """Recorded calls, with the places of their addresses, and the results."""
+
+    calls: tuple[tuple[Callable[[Sequence[int], object], None], tuple[_Place, ...]], ...]
+    tensors: tuple[tuple[int, Callable[[Tensor], int]], ...]  # numbers of tensors, and what returns their addresses
+    sizes: tuple[int, ...]  # bytes of these tensors
+    written: tuple[int, ...]  # which of them are written to
+    scratch_bytes: int
+    new: tuple[tuple[tuple[int, ...], tuple[int, ...], torch.dtype], ...]  # shapes, strides and types
+    results: tuple[int | None, ...]  # numbers of arguments, and then of new tensors
+    is_tuple: bool
+    same: tuple[tuple[int, int], ...]  # numbers of arguments that are the same tensor
+    numbers: tuple[float | None, ...]  # those of a map, except that the caller's are None
+    constants: object
+
+    def __call__(self, arguments: tuple[object, ...], numbers: Numbers) -> Results | None:
+        """Return the results, or None if an argument that is written to shares memory with another one."""
+        if self.same and any([arguments[first] is not arguments[second] for first, second in self.same]):
+            return None
+        addresses = [address(cast(Tensor, arguments[number])) for number, address in self.tensors]
+        if self.written and self._overlap(addresses):
+            return None
+        scratch = np.empty(self.scratch_bytes + LINE_BYTES, np.uint8) if self.scratch_bytes else _NOTHING
+        begin = address_of(scratch)
+        new = [torch.empty_strided(shape, strides, dtype=dtype) for shape, strides, dtype in self.new]
+        of_map = self._numbers(numbers) if numbers else scratch
+        bases = [0, begin + -begin % LINE_BYTES, address_of(of_map), *addresses, *[tensor.data_ptr() for tensor in new]]
+        on(TORCH.pool, self._run, bases, (arguments, scratch, of_map, new, self.constants))
+        if not self.is_tuple:
+            return new[0] if new else cast(Tensor, arguments[cast(int, self.results[0])])
+        tensors = *arguments, *new
+        return cast(Results, tuple([None if number is None else tensors[number] for number in self.results]))
+
+    def _numbers(self, numbers: Numbers) -> NDArray[np.float32]:
+        of_caller = iter(numbers)
+        return f32_of([cast(float, next(of_caller)) if number is None else number for number in self.numbers])
+
+    def _overlap(self, addresses: list[int]) -> bool:
+        for which in self.written:
+            begin, end = addresses[which], addresses[which] + self.sizes[which]
+            shared = [at < end and begin < at + size for at, size in zip(addresses, self.sizes, strict=True)]
+            if sum(shared) > 1:
+                return True
+        return False
+
+    def _run(self, bases: list[int], keep: object) -> None:
+        for driver, places in self.calls:
+            driver([bases[base] + offset for base, offset in places], keep)
+
+
+class _Region(NamedTuple):
+    """Recorded memory, and the place of its begin."""
+
+    begin: int
+    size: int
+    place: _Place
+
+
+def _replay_of(
+    recording: Recording, arguments: tuple[object, ...], numbers_of_map: Numbers, results: Results
+) -> _Replay | None:
+    """Return the recorded calls for other tensors; None if an address or a result is unknown."""
+    first_of = {id(value): number for number, value in reversed([*enumerate(arguments)])}
+    all_tensors = {number: value for number, value in enumerate(arguments) if isinstance(value, torch.Tensor)}
+    tensors = {number: tensor for number, tensor in all_tensors.items() if first_of[id(tensor)] == number}
+    of_map = next((constant.numbers for constant in recording.constants if constant.numbers), ())
+    own = [None if any(number is other for other in numbers_of_map) else number for number in of_map]
+    new, numbers = list[Tensor](), list[int | None]()
+    for result in results if isinstance(results, tuple) else (results,):
+        same = [number for number, tensor in tensors.items() if tensor is result]
+        numbers.append(None if result is None else same[0] if same else len(arguments) + len(new))
+        new += [] if result is None or same else [result]
+    begins = [read_address(tensor) for tensor in tensors.values()]
+    regions = [_Region(begin, 1, (base, 0)) for base, begin in enumerate(begins, _FIRST)]
+    regions += [
+        _Region(begin, size, (_NUMBERS, 0) if numbers_of_map and of_caller else (_ABSOLUTE, begin))
+        for begin, size, _, of_caller in recording.constants
+    ]
+    scratch_bytes, of_results = 0, 0
+    for begin, size, *_ in recording.allocated:
+        returned = [at for at, tensor in enumerate(new) if (tensor.data_ptr(), tensor.nbytes) == (begin, size)]
+        place = (_FIRST + len(tensors) + returned[0], 0) if returned else (_SCRATCH, scratch_bytes)
+        regions.append(_Region(begin, size, place))
+        scratch_bytes += 0 if returned else -(-size // LINE_BYTES) * LINE_BYTES
+        of_results += len(returned)
+    calls = [(driver, tuple([_place(at, regions) for at in addresses])) for driver, addresses in recording.calls]
+    is_known = all(None not in places for _, places in calls)
+    is_new = of_results == len([tensor for tensor in new if tensor.numel()])
+    has_numbers = (own.count(None) == len(numbers_of_map) and len(recording.calls) == 1) or not numbers_of_map
+    if not (calls and is_known and is_new and has_numbers and len({*begins}) == len(begins)):
+        return None
+    return _Replay(
+        calls=cast(Any, tuple(calls)),
+        tensors=tuple(zip(tensors, [_reader(begin, recording) for begin in begins], strict=True)),
+        sizes=tuple([memory_bytes(tensor) for tensor in tensors.values()]),
+        written=tuple([at for at, begin in enumerate(begins) if begin in recording.written]),
+        scratch_bytes=scratch_bytes,
+        new=tuple([(tuple(tensor.shape), tensor.stride(), tensor.dtype) for tensor in new]),
+        results=tuple(numbers),
+        is_tuple=isinstance(results, tuple),
+        same=tuple([(number, first_of[id(tensor)]) for number, tensor in all_tensors.items() if number not in tensors]),
+        numbers=tuple(own),
+        constants=recording.constants,
+    )
+
+
+def _place(address: int, regions: Sequence[_Region]) -> _Place | None:
+    """Return the base of an address, and the offset from it; None for unknown memory."""
+    for begin, size, (base, offset) in regions:
+        if begin <= address < begin + size:
+            return base, offset + address - begin
+    return None
+
+
+def _reader(begin: int, recording: Recording) -> Callable[[Tensor], int]:
+    """Return what reads the address of a tensor, which also copies shared memory that is written to."""
+    return _write_address if begin in recording.written else read_address

@@ -1,0 +1,62 @@
+"""Calls that run again without Python code: they read other tensors and factors, and check what they write to."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from convgrad.torch import same_bits
+
+
+def numbers(seed: int, *shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(autouse=True)
+def _context() -> object:
+    with same_bits():
+        yield
+
+
+def test_factors_and_tensors_are_read_again() -> None:
+    for step in range(4):
+        x, y, factor = numbers(step, 5, 7), numbers(step + 9, 5, 7), 0.5 + step
+        assert torch.equal(torch.add(x, y, alpha=factor), x + torch.mul(y, factor))
+        assert torch.equal(x.clone().add_(y, alpha=factor), x + torch.mul(y, factor))
+
+
+def test_factors_that_overflow_are_refused_again() -> None:
+    x = numbers(1, 5)
+    torch.add(x, x, alpha=2.0)
+    with pytest.raises(RuntimeError, match="overflow"):
+        torch.add(x, x, alpha=1e39)
+
+
+def test_one_tensor_as_two_arguments() -> None:
+    for step in range(4):
+        x, y, z = (numbers(step + seed, 8) for seed in (0, 9, 19))
+        expected = x + torch.mul(y, 0.5) * (y if step % 2 else z)
+        assert torch.equal(torch.addcmul(x, y, y if step % 2 else z, value=0.5), expected)
+
+
+def test_overlapping_tensors_are_refused_again() -> None:
+    memory = numbers(2, 9)
+    for _ in range(2):
+        numbers(3, 8).add_(numbers(4, 8), alpha=0.5)
+    with pytest.raises(RuntimeError, match="single"):
+        memory[:8].add_(memory[1:], alpha=0.5)
+
+
+def test_running_values_move_at_each_call() -> None:
+    mean, variance = torch.zeros(3), torch.ones(3)
+    for step in range(3):
+        x, expected = numbers(step, 4, 3, 5, 5), mean * 0.9
+        torch.nn.functional.batch_norm(x, mean, variance, training=True)
+        torch.testing.assert_close(mean, expected + 0.1 * x.mean((0, 2, 3)))
+
+
+def test_results_have_memory_of_their_own() -> None:
+    first, second = (torch.nn.functional.layer_norm(numbers(step, 6, 8), [8]) for step in range(2))
+    again = torch.nn.functional.layer_norm(numbers(0, 6, 8), [8])
+    assert torch.equal(first, again)
+    assert not torch.equal(first, second)
