@@ -48,6 +48,19 @@ SPLIT_K = [
     "BWD_W f32 NCX mb2ic1id9ih9iw3oc2od5oh5ow2kd5kh5kw2",
     "BWD_W f32 NCX mb2ic2ih9oc3oh9kh9ph4",
 ]
+SPLIT_K += [  # cut for threads; long sums
+    "BWD_W f32 NXC mb5ic67ih13oc70oh13kh3ph1",  # packed images
+    "BWD_W f32 NXC mb2ic64ih24oc64oh24kh3ph1",
+    "BWD_W f32 NXC mb2ic48ih30oc130oh30kh1ph0",
+    "BWD_W f32 NXC mb3ic3ih40oc64oh20kh7sh2ph3",
+    "BWD_W f32 NXC g4mb2ic32ih20oc64oh10kh3sh2ph1",
+    "BWD_W f32 NXC mb1ic2iw400oc3kw300pw150",
+    "BWD_W f32 NXC mb1ic1iw30000oc4kw4096sw7pw0",
+    "BWD_W f32 NXC mb1ic1iw100000oc1kw1pw0",
+    "BWD_W f32 NXC mb100000ic1iw1oc1kw1pw0",
+    "BWD_W f32 NXC mb10ic1ih100oc1kh1ph0",
+    "BWD_W f32 NXC mb1000ic1iw1000oc1kw1pw0",
+]
 SIZES = [1, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 47, 49, 63, 65]  # around the lanes
 OTHERS = np.random.default_rng(3).permutation(SIZES).tolist()
 SPLIT_K += [
@@ -66,6 +79,8 @@ DEPTHWISE = [
     "BWD_W bf16 NXC g64mb7ic64ih19oc64oh7kh2sh3ph1",  # stride beyond the kernel
     "BWD_W f32 NXC g16mb2ic16iw700oc16ow700kw4pw2",  # rows cut every 256, segments every 64
     "BWD_W f32 NXC g24mb9ic24ih18oc24oh18kh1ph0",  # pointwise
+    "BWD_W f32 NXC g20mb1ic20ih28oc20kh31ph15",
+    "BWD_W f32 NXC g16mb1ic16iw600oc16kw512pw511",
     "BWD_W f32 NXC g20mb3ic20ih4oc20oh4kh9ph4",  # the kernel is larger than the image
     "BWD_W f32 NXC g33mb2ic33id4ih6iw5oc33od4oh6ow5kd3kh3kw3pd1ph1pw1",
     "BWD_W f32 NXC g16mb1ic16ih64oc16oh70kh3ph4",  # rows that see padding only

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from convgrad import engines
+from convgrad.engines import pool
 from convgrad.engines.llvm import isas
 from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare
@@ -34,7 +35,7 @@ from convgrad.spec.problem import Problem
 from tests.engines.guarded import Placed, lying, run_guarded
 from tests.engines.plan_rows import KERNELS, PAIRED, Row, rows
 from tests.support.classes import ALL_TYPES
-from tests.support.engine_helpers import HOST, Array, empty, modelled, run_plan
+from tests.support.engine_helpers import HOST, Array, empty, made, modelled, plans_for, run_plan
 from tests.support.forward_problems import PROBLEMS, ROLES, along, plans_of, posed, recut
 from tests.support.hash_problems import operands_of, shape_of, values
 from tests.support.helpers import assert_same_bits
@@ -178,6 +179,14 @@ def test_bits_of_a_plan(row: Row, number: int) -> None:
 @tiers("row, number", LONG, ids=[f"{row.kernel}-{row.words}-{number}" for row, number in LONG])
 def test_bits_of_all_plans(row: Row, number: int) -> None:
     assert_way(row, WAYS[number], number, all_plans=True)
+
+
+def test_the_pool_is_used() -> None:
+    one, operands = made("BWD_W f32 NXC mb4ic64ih28oc64oh28kh3ph1")
+    plan = plans_for(one, operands, empty(one), ISAS[HOST[0]], 3)[0]
+    assert plan.threads == 3
+    run_plan(plan, one, operands, empty(one))
+    assert pool.size() >= 2
 
 
 @pytest.mark.parametrize("number", range(2))

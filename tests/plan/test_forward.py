@@ -273,18 +273,20 @@ def test_a_stride_of_one_position_has_no_effect() -> None:
     assert found[0].numbers == found[1].numbers
 
 
-BLOCKS = {  # of micro-tiles of six rows, by the bytes of the cache
-    ("mb1ic8ih13oc16oh13kh3ph1", 1 << 20): (1, 1, 13, 13),  # in the cache: not rounded up to whole micro-tiles
-    ("mb1ic512ih2iw64oc16oh2ow64kh3kw3ph1pw1", 1 << 18): (1, 1, 1, 36),  # two rows are cut too
-    ("mb1ic64ih64oc16oh64kh1", 1 << 15): (1, 1, 1, 36),  # the only axis, so that its room is not doubled
-    ("mb1ic1024iw4096oc16ow4096kw1", 1 << 10): (1, 1, 1, 24),  # at most 16 MiB of A: at least four micro-tiles
+BLOCKS = {  # of micro-tiles of six rows, by the bytes of the cache and the wanted number of blocks
+    ("mb1ic8ih13oc16oh13kh3ph1", 1 << 20, 1): (1, 1, 13, 13),  # in the cache: not rounded up to whole micro-tiles
+    ("mb1ic512ih2iw64oc16oh2ow64kh3kw3ph1pw1", 1 << 18, 1): (1, 1, 1, 36),  # two rows are cut too
+    ("mb1ic64ih64oc16oh64kh1", 1 << 15, 1): (1, 1, 1, 36),  # the only axis, so that its room is not doubled
+    ("mb1ic8id3ih4iw400oc16od3oh4ow400kd1kh3kw3ph1pw1", 1 << 20, 12): (1, 1, 1, 400),  # planes and rows suffice
+    ("mb1ic8id3ih4iw400oc16od3oh4ow400kd1kh3kw3ph1pw1", 1 << 20, 16): (1, 1, 1, 204),  # twice as many with two cuts
+    ("mb1ic1024iw4096oc16ow4096kw1", 1 << 10, 1): (1, 1, 1, 24),  # at most 16 MiB of A: at least four micro-tiles
 }
 
 
-@pytest.mark.parametrize(("line", "l2_bytes"), BLOCKS)
-def test_sizes_of_output_blocks(line: str, l2_bytes: int) -> None:
+@pytest.mark.parametrize(("line", "l2_bytes", "wanted"), BLOCKS)
+def test_sizes_of_output_blocks(line: str, l2_bytes: int, wanted: int) -> None:
     one, machine = problem(f"FWD_D f32 NXC {line}"), Machine(ISAS["avx2"], l2_bytes=l2_bytes)
     view = dense_view(one)
     kernels = [each.spec for each in plans(one, view, machine, 1) if type(each) is GemmPlan]
     spec = next(spec for spec in kernels if spec.mr == 6 and not spec.collects)
-    assert _output_block(view, machine, spec, 1, len(view.axes) - 1) == BLOCKS[line, l2_bytes]
+    assert _output_block(view, machine, spec, wanted, len(view.axes) - 1) == BLOCKS[line, l2_bytes, wanted]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import faulthandler
 import json
 import math
@@ -15,6 +16,7 @@ import torch
 
 import convgrad
 import convgrad.torch as ct
+from convgrad.engines import settings
 from convgrad.torch import same_bits
 from tests.support.children import HANG_S, in_child
 
@@ -45,7 +47,8 @@ def digest(x: torch.Tensor, g: torch.Tensor, weight: torch.Tensor, bias: torch.T
 
 def in_a_thread(compute: Callable[[], str]) -> str:
     found: list[str] = []
-    threads = [threading.Thread(target=lambda: found.append(compute())) for _ in range(2)]
+    contexts = [contextvars.copy_context() for _ in range(2)]  # which have the pool
+    threads = [threading.Thread(target=each.run, args=(lambda: found.append(compute()),)) for each in contexts]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -80,24 +83,26 @@ PLACES: dict[str, Callable[[Callable[[], str]], str]] = {
 
 
 def print_digests() -> None:
-    """Print the hashes by size and place, as JSON."""
-    found = {}
+    """Print whether each pool, size and place gives the hash of one thread, as JSON."""
+    found: dict[str, dict[str, dict[str, bool]]] = {}
     with same_bits():
         for size, shape in SHAPES.items():
             operands = operands_of(shape)
 
             def compute(operands: list[torch.Tensor] = operands) -> str:
-                with same_bits(), convgrad.threads(3):
+                with same_bits():
                     return digest(*operands)
 
             with convgrad.threads(1):
                 expected = digest(*operands)
-            found[size] = {place: run(compute) == expected for place, run in PLACES.items()}
+            for pool in settings.POOLS:
+                with convgrad.threads(3, pool=pool):
+                    same = {place: run(compute) == expected for place, run in PLACES.items()}
+                found.setdefault(pool, {})[size] = same
     print(json.dumps(found))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="forks")
-@pytest.mark.parametrize("pool", ["own", "openmp"])
-def test_programs_in_other_places(pool: str) -> None:
-    found = in_child("tests.training.test_places", "print_digests", pool=pool)
-    assert found == {size: dict.fromkeys(PLACES, True) for size in SHAPES}
+def test_programs_in_other_places() -> None:
+    found = in_child("tests.training.test_places", "print_digests")
+    assert found == {pool: {size: dict.fromkeys(PLACES, True) for size in SHAPES} for pool in settings.POOLS}

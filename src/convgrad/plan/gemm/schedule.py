@@ -199,9 +199,8 @@ def _steps(steps: Sequence[int], room: Sequence[int], size: int) -> Sequence[int
 def _reached(axis: Along, cut: AxisBlocks) -> tuple[Ints, Ints]:
     """Return the first position of A that each output block reads, and the number of positions to the last."""
     low, end = cut.reached
-    low, end = np.maximum(low, 0), np.minimum(end, axis.inputs)
-    there = low < end
-    return np.where(there, low, 0), np.where(there, end - low, 0)
+    first = np.maximum(low, 0)
+    return first, np.minimum(end, axis.inputs) - first
 
 
 def _rows(parts: Parts, axis: Along, step: int, out_step: int, unit: int, spec: GemmSpec) -> Ints:

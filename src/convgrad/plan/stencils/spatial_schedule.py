@@ -98,14 +98,13 @@ def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> 
 
 def _part(axis: Along, part: AxisPart, tap_bytes: int) -> dict[str, int]:
     """Return a row of PART for a part of an axis, whose taps are ``tap_bytes`` apart in packed weights."""
-    first_input = part.input if part.taps else 0
     return {
         "count": len(part.positions),
         "out": part.positions.start * axis.out,
         "out_step": part.positions.step * axis.out,
-        "data": first_input * axis.data,
+        "data": part.input * axis.data,
         "data_step": part.by_position * axis.data,
-        "input": first_input,
+        "input": part.input,
         "taps": len(part.taps),
         "tap": part.taps.start * tap_bytes,
         "tap_step": part.taps.step * tap_bytes,
