@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 from convgrad.torch import same_bits
+from convgrad.torch.training.replay import Replays
+from tests.training.row_cases import CASES, drawing, operator
+
+pytestmark = pytest.mark.usefixtures("installed")
 
 
 def numbers(seed: int, *shape: int) -> torch.Tensor:
@@ -60,3 +67,28 @@ def test_results_have_memory_of_their_own() -> None:
     again = torch.nn.functional.layer_norm(numbers(0, 6, 8), [8])
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
+
+
+def bits(name: str, dtype: torch.dtype, last: bool, seed: int) -> list[bytes]:
+    """Call an operator on random tensors, and return the bits of its results and arguments afterwards."""
+    make, options = deepcopy(CASES[name])
+    torch.manual_seed(seed)
+    arguments = make(drawing(dtype, last, seed, integers=False))
+    results = operator(name)(*arguments, **options)
+    tensors = [leaf for leaf in tree_leaves((results, arguments)) if isinstance(leaf, torch.Tensor)]
+    return [tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for tensor in tensors]
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", CASES)
+def test_later_calls_have_the_bits_of_python_code(
+    name: str, dtype: torch.dtype, last: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recorded call must not miss what a function does besides, for example to a result or by a tensor's values."""
+    if dtype != torch.float32 and name.startswith(("native", "_native")):
+        pytest.skip("statistics are f32")
+    recorded = [bits(name, dtype, last, seed) for seed in range(3)]
+    monkeypatch.setattr(Replays, "computed", lambda _, compute, *others: compute())
+    for seed, expected in enumerate(recorded):
+        assert bits(name, dtype, last, seed) == expected, seed
