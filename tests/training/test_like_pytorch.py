@@ -181,6 +181,18 @@ def test_fused_steps_change_parameters_of_any_type(kind: Any, dtype: torch.dtype
     assert (parameter < 0.9).all()
 
 
+@pytest.mark.parametrize("name", ["_fused_sgd_", "_fused_adam_", "_fused_adamw_"])
+def test_fused_steps_refuse_tensors_of_two_types(name: str) -> None:
+    make, options = OPERATORS[name]
+    lists = make(drawing(torch.float32, False))
+    for at in range(3):  # parameters, gradients, and the first of the states
+        changed = [[one.bfloat16() for one in tensors] if at == n else tensors for n, tensors in enumerate(lists)]
+        call = partial(call_copies, operator(name), changed, options)
+        with same_bits():
+            ours = outcome(call)
+        assert ours == outcome(call) == "error"
+
+
 def test_equal_indices_are_added_in_order() -> None:
     w = torch.ones(7, requires_grad=True)
     factors, index = torch.linspace(-1, 1, 3_000) ** 3, torch.arange(3_000) % 7

@@ -84,19 +84,23 @@ def constant(tensor: Tensor) -> Tensor:
 def update_lists(name: str, lists: Sequence[Sequence[Tensor]], numbers: Sequence[float], results: int) -> None:
     """Write the results of a map to the first ``results`` lists of tensors, for each place in the lists.
 
-    The operands of the map are the tensors at this place, and numbers.
+    The operands of the map are the tensors at this place, which have one type, and numbers.
     """
-    groups: dict[tuple[torch.dtype, ...], list[tuple[Tensor, ...]]] = {}
+    for tensors in zip(*lists, strict=True):
+        if {tensor.dtype for tensor in tensors} != {tensors[0].dtype}:
+            raise RuntimeError(f"expected {tensors[0].dtype} as the parameter, but got {[t.dtype for t in tensors]}")
+    groups: dict[torch.dtype, list[tuple[Tensor, ...]]] = {}
     for tensors in zip(*lists, strict=True):
         first = tensors[0]
         if not first.numel():
             continue
         kind = first.shape, first.stride()
         if all((tensor.shape, tensor.stride()) == kind for tensor in tensors[1:]) and _span(first) == first.numel():
-            groups.setdefault(tuple([tensor.dtype for tensor in tensors]), []).append(tensors)
+            groups.setdefault(first.dtype, []).append(tensors)
         else:
             _update(name, tensors[:results], *tensors, *numbers)
-    for dtypes, rows in groups.items():
+    for dtype, rows in groups.items():
+        dtypes = (dtype,) * len(lists)
         places = [[tensor.data_ptr() for tensor in row[:results]] + [*map(read_address, row[results:])] for row in rows]
         addresses = tuple(map(tuple, places))
         lengths = tuple([row[0].numel() for row in rows])
