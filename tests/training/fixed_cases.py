@@ -46,6 +46,13 @@ def _sorted(x: torch.Tensor) -> torch.Tensor:
     return x.reshape(-1)[:50].sort()[0]
 
 
+def _unscaled(*gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return gradients without the scale of a GradScaler, and whether one is infinite or NaN."""
+    copies, is_infinite = [gradient.clone() for gradient in gradients], torch.zeros(1)
+    aten._amp_foreach_non_finite_check_and_unscale_(copies, is_infinite, torch.tensor(0.3))
+    return *copies, is_infinite
+
+
 ARITHMETIC: dict[str, Call] = {
     **_unary("abs", "ceil", "floor", "frac", "neg", "reciprocal", "round", "sgn", "sign", "trunc", "relu"),
     **_unary("hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "nan_to_num", "hardshrink"),
@@ -56,6 +63,10 @@ ARITHMETIC: dict[str, Call] = {
     "clamp_min": lambda x, y: aten.clamp_min(x, 0.3),
     "threshold": lambda x, y: aten.threshold(x, 0.1, 0.2),
     "threshold_backward": lambda x, y: aten.threshold_backward(x, y, 0.0),
+    "_amp_foreach_non_finite_check_and_unscale": _unscaled,
+    "_amp_update_scale": lambda x, y: aten._amp_update_scale_(
+        torch.tensor(3.0), torch.tensor(1, dtype=torch.int32), torch.tensor(0.0), 1.7, 0.3, 2
+    ),
     "hardtanh_backward": lambda x, y: aten.hardtanh_backward(x, y, -0.5, 0.5),
     "leaky_relu_backward": lambda x, y: aten.leaky_relu_backward(x, y, 0.2, False),
     "hardshrink_backward": lambda x, y: aten.hardshrink_backward(x, y, 0.3),

@@ -115,6 +115,26 @@ CALLS: dict[str, Call] = {
     "types of tensors with and without axes": lambda: torch.addcmul(
         torch.ones(()), torch.ones(()), torch.ones(3, dtype=torch.bfloat16), value=2
     ),
+    **{
+        f"a layer that does not fit: {name}": lambda options=options: F.conv2d(x(1, 4, 5, 5), x(6, 2, 3, 3), **options)
+        for name, options in {
+            "channels": {},
+            "stride 0": {"groups": 2, "stride": 0},
+            "a bias": {"groups": 2, "bias": x(5)},
+            "taps": {"groups": 2, "dilation": 3},
+        }.items()
+    },
+    "a transposed layer of another type": lambda: F.conv_transpose2d(x(1, 6, 5, 5), x(6, 2, 3, 3, dtype=BF16)),
+    **{
+        f"a gradient that does not fit: {weight} and {gradient}": lambda weight=weight, gradient=gradient: (
+            torch.nn.grad.conv2d_weight(x(2, 4, 5, 5), weight, x(*gradient))
+        )
+        for weight in ((8, 4, 3, 3), (8, 3, 3, 3), (8, 4, 4, 3))
+        for gradient in ((2, 8, 3, 3), (2, 8, 4, 3), (2, 7, 3, 3), (1, 8, 3, 3))
+    },
+    "a gradient of the input that does not fit": lambda: torch.nn.grad.conv2d_input(
+        (2, 4, 5, 5), x(8, 4, 3, 3), x(2, 8, 5, 5)
+    ),
     "a factor that f32 does not have": lambda: torch.add(x(3), x(3), alpha=1e40),
     "no row in a layer norm": lambda: _backward(nn.LayerNorm(4), x(0, 4)),
     "no size": lambda: F.interpolate(x(1, 2, 4, 4), size=(0, 3), mode="bilinear"),

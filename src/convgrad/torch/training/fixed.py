@@ -11,6 +11,7 @@ _ARITHMETIC = """
     relu threshold threshold_backward hardtanh hardtanh_backward leaky_relu leaky_relu_backward _prelu_kernel
     _prelu_kernel_backward hardsigmoid hardsigmoid_backward hardswish hardswish_backward hardshrink
     hardshrink_backward softshrink_backward native_dropout_backward
+    _amp_foreach_non_finite_check_and_unscale _amp_update_scale
 """
 _COMPARISONS = """
     eq ne lt le gt ge equal isnan isinf isneginf isposinf isin logical_and logical_not logical_or logical_xor

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from convgrad.engines.settings import accuracy
+from convgrad.errors import ConvgradError
+from convgrad.spec.geometry import effective_kernel, forward_extent
 from convgrad.torch import kernels, passes
 from convgrad.torch.attributes import OpAttributes
-from convgrad.torch.extents import Ints, less, rests_of
+from convgrad.torch.extents import Ints, less, rests_of, transposed_extents
 from convgrad.torch.kernels import is_channels_last
+from convgrad.torch.refused import LAYER, of_gradient, refused
 from convgrad.torch.training.row import OF_OPERATOR, Function, row
 from convgrad.torch.training.tensors import check_numbers
 
 _BOUND = "h u sum(abs(products))"
+_WORDS = *of_gradient(diff_dst="grad_output", diff_src="the gradient of input"), *LAYER
 Gradients = tuple[Tensor | None, ...]
 
 
@@ -42,15 +46,41 @@ class _Layer(NamedTuple):
         last = is_channels_last(input) or is_channels_last(weight)
         return OpAttributes(strides, pads, pads, more, dilations, self.groups, last, accuracy(None))
 
+    def check_shapes(self, result: Tensor, input: Tensor, weight: Tensor) -> None:
+        """Refuse a gradient of the result, an input and a weight that are not those of one layer."""
+        strides, pads, dilations, more = self.per_axis(input.dim() - 2)
+        if min(strides) < 1:
+            return  # which the kernels refuse
+        extents, kernel, in_groups = tuple(input.shape[2:]), tuple(weight.shape[2:]), weight.shape[1] * self.groups
+        if self.transposed:
+            read, written = weight.shape[0], in_groups
+            extents = transposed_extents(extents, kernel, strides, (pads, pads), more, dilations)
+        else:
+            read, written = in_groups, weight.shape[0]
+            axes = zip(extents, kernel, strides, pads, dilations, strict=True)
+            extents = tuple([forward_extent(n, effective_kernel(k, d), s, 2 * pad) for n, k, s, pad, d in axes])
+        if (input.shape[1], tuple(result.shape)) != (read, (input.shape[0], written, *extents)):
+            raise RuntimeError(
+                f"convolution_backward: grad_output, input and weight must fit together; got shapes "
+                f"{tuple(result.shape)}, {tuple(input.shape)} and {tuple(weight.shape)}"
+            )
 
-def _of_layer(first: int) -> Callable[[Function], Function]:
-    """Return a decorator of a function that gets a ``_Layer`` for ATen's arguments from number ``first`` on."""
+
+def _of_layer(first: int, *tensors: str) -> Callable[[Function], Function]:
+    """Return a decorator of a function that gets a ``_Layer`` for ATen's arguments from number ``first`` on.
+
+    Its refusals are RuntimeErrors, and have PyTorch's names of its first arguments, ``tensors``.
+    """
     end = first + len(_Layer._fields)
 
     def decorator(function: Function) -> Function:
         @wraps(function)
         def computed(*args: object) -> object:
-            return function(*args[:first], _Layer._make(args[first:end]), *args[end:])
+            try:
+                return function(*args[:first], _Layer._make(args[first:end]), *args[end:])
+            except ConvgradError as error:
+                named = cast(dict[str, Tensor | None], dict(zip(tensors, args, strict=False)))
+                refused(function.__name__, error, named, _WORDS)
 
         return computed
 
@@ -58,7 +88,7 @@ def _of_layer(first: int) -> Callable[[Function], Function]:
 
 
 @row("convolution", formula="Convolution or ConvTranspose", order=OF_OPERATOR, bound=_BOUND)
-@_of_layer(3)
+@_of_layer(3, "input", "weight", "bias")
 def convolution(input: Tensor, weight: Tensor, bias: Tensor | None, layer: _Layer) -> Tensor:
     """Return the convolution, plain or transposed."""
     attributes = layer.attributes(input, weight)
@@ -73,7 +103,7 @@ def convolution(input: Tensor, weight: Tensor, bias: Tensor | None, layer: _Laye
     order=OF_OPERATOR,
     bound=_BOUND,
 )
-@_of_layer(4)
+@_of_layer(4, "grad_output", "input", "weight")
 def convolution_backward(
     grad_output: Tensor,
     input: Tensor,
@@ -83,6 +113,7 @@ def convolution_backward(
     output_mask: Sequence[bool],
 ) -> Gradients:
     """Return the gradients of a convolution with respect to input, weight and bias."""
+    layer.check_shapes(grad_output, input, weight)
     kernel, extents = tuple(weight.shape[2:]), tuple(input.shape[2:])
     attributes = layer.attributes(input, weight)._replace(output_padding=None)
     if not layer.transposed:
