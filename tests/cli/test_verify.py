@@ -397,4 +397,4 @@ def test_the_tolerance_that_the_page_tells_is_printed(said: Run) -> None:
     assert "atol=1.56, rtol=0" in out
     assert "a 0 would pass at 30 of 2304" in out
     assert "prints an `atol` of 1.56." in page
-    assert "30 of the 2,304 elements would pass even as 0." in " ".join(page.split())
+    assert "30 of the 2,304 elements would pass even if they were 0." in " ".join(page.split())

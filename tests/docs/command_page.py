@@ -14,8 +14,8 @@ from convgrad.cli.exits import EXIT_CODES
 HEAD = """\
 # Command line
 
-Look up commands and options here, or run `convgrad COMMAND --help`, which prints the same. If you want to do something,
-such as checking a kernel, begin with the guide that the section of each command names.
+Look up commands and options here, or run `convgrad COMMAND --help`, which prints the same. If you want to learn
+how to do something, such as check a kernel, begin with the guide that the command's section names.
 
 - You can pass options before or after the other arguments. Text in quotes is one argument of the shell.
 - An output file gets its name only when it is complete, so that a failed command leaves no partial file. Without

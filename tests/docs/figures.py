@@ -79,12 +79,12 @@ def networks(page: Path) -> str:
     plain = rows_of("step_bits_plain.csv")
     assert len(plain) == settings
     (processor,) = {row["processor"] for row in plain + rows_of("step_bits.csv")}
-    count = WORDS[len({network for network, _ in found})].capitalize()
+    count = WORDS[len({network for network, _ in found})]
     alone = len({row["fingerprint"] for row in plain})
     return (
-        f"{count} networks, from ResNet-18 to a diffusion U-Net with attention, have one fingerprint each\n"
-        f"after five steps. The fingerprint is the same in {settings} settings of threads, instruction sets and\n"
-        f"memory formats on an {processor}. With PyTorch alone, a Wide-ResNet has {alone} fingerprints.\n"
+        f"We trained {count} networks, from ResNet-18 to a diffusion U-Net with attention, for five steps in\n"
+        f"{settings} settings of threads, instruction sets and memory formats on an {processor}. Each network has the\n"
+        f"same fingerprint in all settings. With PyTorch alone, a Wide-ResNet has {alone} fingerprints.\n"
     )
 
 
@@ -153,7 +153,7 @@ def range_of_steps(page: Path) -> str:
     times, sizes = ([ratio for ratio, _ in found] for found in (steps(), memory()))
     return (
         f"Many training steps become faster, because convgrad's convolutions, norms and activations are faster than\n"
-        f"PyTorch's. However, some steps become slower, so that a step takes {min(times):.2f} to {max(times):.2f}\n"
+        f"PyTorch's. However, other steps become slower: a step takes {min(times):.2f} to {max(times):.2f}\n"
         f"times as long as with PyTorch alone. The peak memory of a process is {min(sizes):.2f} to {max(sizes):.2f}\n"
         f"times PyTorch's.\n"
     )

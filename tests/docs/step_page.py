@@ -20,8 +20,8 @@ HEAD = """\
 # Operators of a training step
 
 You need this page if you want to compute one of these operators yourself, with the bits of
-[`same_bits()`](training_step.md), for example in another framework. Each row defines operators of ATen, which all
-functions, modules and optimizers of PyTorch call, and also their in-place and `out` forms.
+[`same_bits()`](training_step.md), for example in another framework. Each row defines operators of ATen, and also
+their in-place and `out` forms. All functions, modules and optimizers of PyTorch call these operators.
 
 - **Operations.** Each operation of a formula rounds to f32 once, and a product is rounded before it is added, unless
   the formula says "fused". A formula "in f64" rounds to f64 after each operation, and its result to f32.
@@ -31,9 +31,9 @@ functions, modules and optimizers of PyTorch call, and also their in-place and `
   formula names another type.
 - **Types.** bf16 and f16 tensors are converted to f32 first, and the result is rounded once. Only these
   operators accept f64 tensors: {f64}.
-- **Error.** u is 2^-24, v is 2^-53, and h is the rounding depth of the sum. Each bound is that of one element, compared
-  with the formula in exact arithmetic. An ulp of a number is 2^-23 times the largest power of two up to the
-  number. Add the rounding of the type for bf16 and f16.
+- **Error.** u is 2^-24, v is 2^-53, and h is the rounding depth of the sum. Each bound limits the error of one element,
+  compared with the formula in exact arithmetic. An ulp of a number is 2^-23 times the largest power of two up to
+  the number. For bf16 and f16, add the rounding to this type.
 """
 TITLES = {
     "no sum": ("Without a sum", "G is `grad_output`, divided by the number of losses if the loss is their mean."),
@@ -82,7 +82,7 @@ def _lines() -> Iterator[str]:
     for order, (title, words) in TITLES.items():
         yield f"\n## {title}\n\n{words}\n\n"
         if order == "f64 sections":
-            yield "These texts stand for what several rows have:\n\n| name | formula | largest error |\n|---|---|---|\n"
+            yield "Some rows refer to these formulas by name:\n\n| name | formula | largest error |\n|---|---|---|\n"
             yield from (f"| {name} | {formula} | {bound} |\n" for name, (formula, bound) in shared.items())
             yield "\n"
         functions = [row for row in ordered if row.order == order and FUNCTION.fullmatch(short(row.formula))]
