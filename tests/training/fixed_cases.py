@@ -85,6 +85,14 @@ def _pooled(x: torch.Tensor, axes: int) -> Any:
     return (*found, torch.autograd.grad(found[0], x, found[0].detach() * 0.37))
 
 
+def _largest(x: torch.Tensor, axes: int) -> tuple[Any, ...]:
+    """Return an adaptive max pool with overlapping windows, its indices, and the gradient of its input."""
+    x = (x if axes == 2 else x.unsqueeze(2)).detach().requires_grad_()
+    sizes = (*((1,) * (axes - 2)), 3, 2)
+    found = (F.adaptive_max_pool2d if axes == 2 else F.adaptive_max_pool3d)(x, sizes, True)
+    return (*found, torch.autograd.grad(found[0], x, found[0].detach() * 0.37)[0])
+
+
 def _averaged(x: torch.Tensor, axes: int) -> Any:
     x = _of_rank(x, axes).detach().requires_grad_()
     pool = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}[axes]
@@ -153,8 +161,10 @@ COMPARISONS: dict[str, Call] = {
     "max_pool3d_with_indices_backward": lambda x, y: _pooled(x, 3)[2],
     **{f"avg_pool{axes}d": lambda x, y, axes=axes: _averaged(x, axes)[0] for axes in (1, 2, 3)},
     **{f"avg_pool{axes}d_backward": lambda x, y, axes=axes: _averaged(x, axes)[1] for axes in (2, 3)},
-    "adaptive_max_pool2d": lambda x, y: F.adaptive_max_pool2d(x, 2, True),
-    "adaptive_max_pool3d": lambda x, y: F.adaptive_max_pool3d(x.unsqueeze(2), (1, 2, 2), True),
+    "adaptive_max_pool2d": lambda x, y: _largest(x, 2)[:2],
+    "adaptive_max_pool2d_backward": lambda x, y: _largest(x, 2)[2],
+    "adaptive_max_pool3d": lambda x, y: _largest(x, 3)[:2],
+    "adaptive_max_pool3d_backward": lambda x, y: _largest(x, 3)[2],
 }
 
 MOVES: dict[str, Call] = {
@@ -221,6 +231,7 @@ MOVES: dict[str, Call] = {
     "full_like": lambda x, y: torch.full_like(x, 0.3),
     "gather": lambda x, y: aten.gather(x, 1, _index(y, x.shape[1])),
     "im2col": lambda x, y: F.unfold(x, 2),
+    "col2im": lambda x, y: F.fold(F.unfold(x, 2) * 0.37, x.shape[2:], 2),
     "index": lambda x, y: x[:, _rows(y)],
     "index_fill": lambda x, y: aten.index_fill(x, 1, _rows(y), 0.3),
     "index_select": lambda x, y: aten.index_select(x, 1, _rows(y)),
