@@ -25,7 +25,7 @@ def test_every_input_has_its_row() -> None:
 
 
 def test_the_layer_is_what_the_page_says() -> None:
-    words = re.search(r"`layer` stands for (.*?), all", PAGE, re.DOTALL)
+    words = re.search(r"`layer` stands for (.*?)\.", PAGE, re.DOTALL)
     assert words is not None
     assert tuple(re.findall(r"`(\w+)`", words[1])) == LAYER
 
