@@ -1,7 +1,7 @@
-"""Operators of PyTorch whose bits never vary: they move data, compare, or compute each element by
-IEEE operations in one order, mostly a single one.
+"""Operators of PyTorch whose bits never vary, because they do the same IEEE operations in one order everywhere.
 
-`tests/training/test_fixed.py` runs each of them with several threads, instruction sets, memory formats and sizes.
+Most of them move data, compare, or do one operation per element. `tests/training/test_fixed.py` runs each of them with
+several threads, instruction sets, memory formats and sizes.
 """
 
 from __future__ import annotations
