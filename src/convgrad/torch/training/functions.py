@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from convgrad.spec.elementwise.table import MAPS
+from convgrad.spec.elementwise.wide import LN2_HIGH, LN2_LOW, polynomial
 from convgrad.torch.training.channels import ChannelProgram
 from convgrad.torch.training.row import ELEMENTWISE, PROMOTE, Function, common_type, row
 from convgrad.torch.training.tensors import elements, is_served
@@ -17,7 +18,6 @@ from convgrad.torch.training.tensors import elements, is_served
 BY_MAP = "by f32 operations"
 _F64 = torch.float64
 _LOG2_E = 1.4426950408889634
-_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # their sum is ln 2 in 86 bits
 _EXP = [1 / math.factorial(k) for k in range(14)]  # |r| <= ln(2)/2: the remainder is below 2^-59
 _BIAS = 1023
 
@@ -26,7 +26,7 @@ def exp64(x: Tensor) -> Tensor:
     """Return exp of f64 numbers, with a relative error below 2^-50."""
     x = x.clamp(-800.0, 800.0)
     power = (x * _LOG2_E + 0.5).floor()
-    remainder = (x - power * _LN2_HIGH) - power * _LN2_LOW
+    remainder = (x - power * LN2_HIGH) - power * LN2_LOW
     value = polynomial(remainder, _EXP)
     half = (power * 0.5).floor()  # in two steps, so that neither factor overflows
     return (value * _two_to(half)) * _two_to(power - half)
@@ -49,14 +49,6 @@ def wide(name: str, operands: Sequence[Tensor | float], shape: Sequence[int], dt
 def log1p64(x: Tensor) -> Tensor:
     """Return log(1 + x) of f64 numbers, also accurate for small x."""
     return wide("log1p64", [x], x.shape, _F64)
-
-
-def polynomial(x: Tensor, coefficients: list[float]) -> Tensor:
-    """Return a polynomial by Horner's rule; the coefficients begin with that of x^0."""
-    value = torch.full_like(x, coefficients[-1])
-    for coefficient in coefficients[-2::-1]:
-        value.mul_(x).add_(coefficient)
-    return value
 
 
 def _two_to(power: Tensor) -> Tensor:
