@@ -11,10 +11,9 @@ from torch import Tensor
 
 from convgrad.engines.settings import accuracy
 from convgrad.errors import ConvgradError
-from convgrad.spec.geometry import effective_kernel, forward_extent
 from convgrad.torch import kernels, passes
 from convgrad.torch.attributes import OpAttributes
-from convgrad.torch.extents import Ints, less, rests_of, transposed_extents
+from convgrad.torch.extents import Ints, less, rests_of
 from convgrad.torch.kernels import is_channels_last
 from convgrad.torch.refused import LAYER, of_gradient, refused
 from convgrad.torch.training.row import OF_OPERATOR, Function, row
@@ -46,24 +45,18 @@ class _Layer(NamedTuple):
         last = is_channels_last(input) or is_channels_last(weight)
         return OpAttributes(strides, pads, pads, more, dilations, self.groups, last, accuracy(None))
 
-    def check_shapes(self, result: Tensor, input: Tensor, weight: Tensor) -> None:
-        """Refuse a gradient of the result, an input and a weight that are not those of one layer."""
-        strides, pads, dilations, more = self.per_axis(input.dim() - 2)
-        if min(strides) < 1:
-            return  # which the kernels refuse
-        extents, kernel, in_groups = tuple(input.shape[2:]), tuple(weight.shape[2:]), weight.shape[1] * self.groups
+    def call(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> passes.Call:
+        """Return the call that computes the layer's result."""
         if self.transposed:
-            read, written = weight.shape[0], in_groups
-            extents = transposed_extents(extents, kernel, strides, (pads, pads), more, dilations)
-        else:
-            read, written = in_groups, weight.shape[0]
-            axes = zip(extents, kernel, strides, pads, dilations, strict=True)
-            extents = tuple([forward_extent(n, effective_kernel(k, d), s, 2 * pad) for n, k, s, pad, d in axes])
-        if (input.shape[1], tuple(result.shape)) != (read, (input.shape[0], written, *extents)):
-            raise RuntimeError(
-                f"convolution_backward: grad_output, input and weight must fit together; got shapes "
-                f"{tuple(result.shape)}, {tuple(input.shape)} and {tuple(weight.shape)}"
-            )
+            return passes.data_gradient(input, weight, bias, None, self.attributes(input, weight))
+        return passes.forward(input, weight, bias, self.attributes(input, weight))
+
+    def check_gradient(self, gradient: Tensor, input: Tensor, weight: Tensor) -> None:
+        """Refuse a gradient that has not the shape of the layer's result."""
+        pose, operands, attributes, sizes = self.call(input, weight, None)
+        shape = pose(kernels.kinds(operands), attributes, *sizes).output_shape
+        if tuple(gradient.shape) != tuple(shape):
+            raise RuntimeError(f"convolution_backward: grad_output must be {shape}; got {tuple(gradient.shape)}")
 
 
 def _of_layer(first: int, *tensors: str) -> Callable[[Function], Function]:
@@ -91,10 +84,7 @@ def _of_layer(first: int, *tensors: str) -> Callable[[Function], Function]:
 @_of_layer(3, "input", "weight", "bias")
 def convolution(input: Tensor, weight: Tensor, bias: Tensor | None, layer: _Layer) -> Tensor:
     """Return the convolution, plain or transposed."""
-    attributes = layer.attributes(input, weight)
-    if layer.transposed:
-        return kernels.compute(passes.data_gradient(input, weight, bias, None, attributes))
-    return kernels.compute(passes.forward(input, weight, bias, attributes))
+    return kernels.compute(layer.call(input, weight, bias))
 
 
 @row(
@@ -113,7 +103,7 @@ def convolution_backward(
     output_mask: Sequence[bool],
 ) -> Gradients:
     """Return the gradients of a convolution with respect to input, weight and bias."""
-    layer.check_shapes(grad_output, input, weight)
+    layer.check_gradient(grad_output, input, weight)
     kernel, extents = tuple(weight.shape[2:]), tuple(input.shape[2:])
     attributes = layer.attributes(input, weight)._replace(output_padding=None)
     if not layer.transposed:
