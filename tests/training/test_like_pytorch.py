@@ -135,6 +135,7 @@ CALLS: dict[str, Call] = {
     "a gradient of the input that does not fit": lambda: torch.nn.grad.conv2d_input(
         (2, 4, 5, 5), x(8, 4, 3, 3), x(2, 8, 5, 5)
     ),
+    "softshrink's gradient in f64": lambda: torch.ops.aten.softshrink_backward(x(3, dtype=F64), x(3, dtype=F64), 1e300),
     "a factor that f32 does not have": lambda: torch.add(x(3), x(3), alpha=1e40),
     "no row in a layer norm": lambda: _backward(nn.LayerNorm(4), x(0, 4)),
     "no size": lambda: F.interpolate(x(1, 2, 4, 4), size=(0, 3), mode="bilinear"),
