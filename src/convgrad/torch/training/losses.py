@@ -233,13 +233,12 @@ def _difference_loss(
     slope: Callable[[Tensor, float], Tensor],
     formulas: tuple[str, str],
     default: float,
-    allowed: Callable[[float], bool],
 ) -> None:
     """Add the two rows of a loss of d = self - target with a parameter; ``slope`` is its derivative by d."""
 
     def forward(self: Tensor, target: Tensor, reduction: int = _MEAN, parameter: float = default) -> Tensor:
-        if not allowed(parameter):
-            raise RuntimeError(f"{name} does not support the parameter {parameter}")
+        if not parameter >= 0:
+            raise RuntimeError(f"{name} does not support negative values; got {parameter}")
         to, (x, y) = common_type(self, target)
         return _reduce(loss(x - y, parameter), reduction, to)
 
@@ -255,14 +254,13 @@ def _difference_loss(
     row(f"{name}_backward", formula=gradient, bound="4 u abs(result)")(backward)
 
 
-_difference_loss("mse_loss", lambda d, _: d * d, lambda d, _: d * 2, ("d * d", "(2 * d)"), 0.0, lambda _: True)
+_difference_loss("mse_loss", lambda d, _: d * d, lambda d, _: d * 2, ("d * d", "(2 * d)"), 0.0)
 _difference_loss(
     "smooth_l1_loss",
     lambda d, beta: torch.where(d.abs() < beta, (0.5 * d * d) / (beta or 1.0), d.abs() - 0.5 * beta),
     lambda d, beta: torch.where(d.abs() < beta, d / (beta or 1.0), torch.where(d.isnan(), d, d.sign())),
     ("0.5 * d * d / beta if abs(d) < beta, else abs(d) - 0.5 * beta", "(d / beta, or the sign of d)"),
     1.0,
-    lambda beta: beta >= 0,
 )
 _difference_loss(
     "huber_loss",
@@ -270,7 +268,6 @@ _difference_loss(
     lambda d, delta: d.clamp(-delta, delta),
     ("0.5 * d * d if abs(d) <= delta, else delta * (abs(d) - 0.5 * delta)", "(d from -delta to delta)"),
     1.0,
-    lambda delta: delta > 0,
 )
 
 
