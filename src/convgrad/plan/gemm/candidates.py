@@ -27,7 +27,6 @@ from convgrad.plan.recipe import (
     positions_axis,
 )
 from convgrad.plan.tiling import SIDE
-from convgrad.spec.order import SPLIT_TERMS
 from convgrad.spec.problem import Problem
 
 # The choices of A in place, if channels are contiguous. For bf16, A in place is split into halves, or A is packed.
@@ -105,7 +104,7 @@ def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) 
                     continue
                 if k_per_add == 2 and (view.k == 1 or (a.in_place and a.contiguous != CHANNELS)):  # no k to pair
                     continue
-                if tiles and (a.in_place or b.in_place or (kind is TransposedGemmSpec and view.k % SPLIT_TERMS)):
+                if tiles and (a.in_place or b.in_place):
                     continue  # packing fills blocks with zeros, and packed rows are 1.1 times as fast
                 if k_per_add * chains == 4 and not tiles and (a.in_place or view.k % 4):  # pairs of k and k + 2
                     continue

@@ -59,8 +59,6 @@ def pack_b(module: Module, spec: GemmSpec) -> None:
         else:
             way = Copy.along_columns if spec.b.contiguous == CHANNELS_OUT else Copy.one_by_one
             in_pairs(copy, "rows", way, source, to)
-        if spec.tiles:
-            _fill_block(f, spec, k, to)
         return f.at(to, a.b_tap)
 
     def all_taps(copy: Copy, source: Value, to: Value) -> None:
@@ -73,22 +71,9 @@ def pack_b(module: Module, spec: GemmSpec) -> None:
 
     if spec.b.contiguous == TAPS:
         in_pairs(copy, "rows", all_taps, f.source, f.to)
-        if spec.tiles:
-            with f.loop(a.taps, to=f.to) as tap:
-                _fill_block(f, spec, k, tap.to)
-                tap.next(to=f.at(tap.to, a.b_tap))
     else:
         nested(f, [(axis.kernel, axis.tap) for axis in axes], f.source, f.to, one_tap)
     f.done()
-
-
-def _fill_block(f: Function, spec: GemmSpec, k: Value, panel: Value) -> None:
-    """Fill the last block of a tap in a packed panel with zeros, because tiles multiply whole blocks."""
-    first, kind, pitch = (k + 1) >> 1, f"<{spec.isa.lanes} x float>", spec.pitch * F32_BYTES
-    with f.loop((_packed_k(spec, k) >> 1) - first, to=f.at(panel, first * pitch)) as pair:
-        for vector in range(spec.nr):
-            f.store(f.zeros(kind), pair.to, vector * spec.isa.lanes * F32_BYTES)
-        pair.next(to=f.at(pair.to, pitch))
 
 
 def _pack_line_of_b(module: Module, gemm: GemmSpec, spec: Spec) -> None:
@@ -140,9 +125,22 @@ def pack_panels(
     with f.loop(count, to=to, source=source, left=left) as panel:
         if not gemm.packs_lines_of_b:
             f.call("pack_b", f.arguments, panel.to, panel.source, panel.left)
+        if gemm.tiles:
+            with f.loop(a.taps, to=panel.to) as tap:
+                _fill_last_block(f, gemm, a.k, tap.to)
+                tap.next(to=f.at(tap.to, a.b_tap))
         if gemm.k_per_add == 2:
             _panel_minimum(f, gemm, a, panel.to, panel.left)
         panel.next(to=f.at(panel.to, a.panel_bytes), source=f.at(panel.source, step), left=panel.left - gemm.width)
+
+
+def _fill_last_block(f: Function, spec: GemmSpec, k: Value, tap: Value) -> None:
+    """Fill the last block of a tap in a packed panel with zeros, because tiles multiply whole blocks."""
+    first, kind, pitch = (k + 1) >> 1, f"<{spec.isa.lanes} x float>", spec.pitch * F32_BYTES
+    with f.loop((_packed_k(spec, k) >> 1) - first, to=f.at(tap, first * pitch)) as pair:
+        for vector in range(spec.nr):
+            f.store(f.zeros(kind), pair.to, vector * spec.isa.lanes * F32_BYTES)
+        pair.next(to=f.at(pair.to, pitch))
 
 
 def cells(f: Function, spec: GemmSpec) -> Cells:
@@ -193,7 +191,7 @@ def pack_line(module: Module, spec: GemmSpec) -> None:
 
 
 def _clear_last_blocks(f: Function, spec: GemmSpec, k: Value, step: Value) -> None:
-    """Set the last block of ``count`` rows of A to zeros, if ``k`` does not fill it: tiles multiply whole blocks."""
+    """Set the last block of ``count`` rows of A to zeros before they are packed, if ``k`` does not fill it."""
     filled = _packed_k(spec, k)
     rows = f.select(f.compare("eq", filled, k), f.value(0), f.count)
     with f.loop(rows, to=f.at(f.to, filled * BYTES[spec.operand] - LINE_BYTES)) as row:
