@@ -86,11 +86,12 @@ def update_lists(name: str, lists: Sequence[Sequence[Tensor]], numbers: Sequence
 
     The operands of the map are the tensors at this place, which have one type, and numbers.
     """
-    for tensors in zip(*lists, strict=True):
-        if {tensor.dtype for tensor in tensors} != {tensors[0].dtype}:
-            raise RuntimeError(f"expected {tensors[0].dtype} as the parameter, but got {[t.dtype for t in tensors]}")
+    all_rows = [*zip(*lists, strict=True)]
+    for first, *others in all_rows:
+        if any([tensor.dtype != first.dtype for tensor in others]):
+            raise RuntimeError(f"expected {first.dtype} as the parameter; got {[tensor.dtype for tensor in others]}")
     groups: dict[torch.dtype, list[tuple[Tensor, ...]]] = {}
-    for tensors in zip(*lists, strict=True):
+    for tensors in all_rows:
         first = tensors[0]
         if not first.numel():
             continue
@@ -100,25 +101,23 @@ def update_lists(name: str, lists: Sequence[Sequence[Tensor]], numbers: Sequence
         else:
             _update(name, tensors[:results], *tensors, *numbers)
     for dtype, rows in groups.items():
-        dtypes = (dtype,) * len(lists)
         places = [[tensor.data_ptr() for tensor in row[:results]] + [*map(read_address, row[results:])] for row in rows]
         addresses = tuple(map(tuple, places))
         lengths = tuple([row[0].numel() for row in rows])
-        if not SUMMED.issuperset(dtypes) or _overlap(addresses, lengths, dtypes):
+        if dtype not in SUMMED or _overlap(addresses, lengths, dtype.itemsize):
             for row in rows:
                 _update(name, row[:results], *row, *numbers)
             continue
-        formats = tuple([NAMES[dtype] for dtype in dtypes])
-        formatted_lists = Lists(formats, len(numbers), results, addresses, lengths)
+        formatted_lists = Lists((NAMES[dtype],) * len(lists), len(numbers), results, addresses, lengths)
         on(TORCH.pool, elementwise.compute_lists, name, formatted_lists, f32_of(numbers), threads_of_call(), rows)
 
 
 @lru_cache(REMEMBERED_LISTS)
-def _overlap(addresses: tuple[tuple[int, ...], ...], lengths: tuple[int, ...], dtypes: tuple[torch.dtype, ...]) -> bool:
-    """Return whether two tensors share memory, unless two lists have the same tensors."""
-    columns = dict.fromkeys(zip(zip(*addresses, strict=True), dtypes, strict=True))
-    begins = np.concatenate([np.array(column, np.int64) for column, _ in columns])
-    ends = begins + np.concatenate([np.array(lengths, np.int64) * dtype.itemsize for _, dtype in columns])
+def _overlap(addresses: tuple[tuple[int, ...], ...], lengths: tuple[int, ...], size: int) -> bool:
+    """Return whether two tensors of elements of a size share memory, unless two lists have the same tensors."""
+    columns = dict.fromkeys(zip(*addresses, strict=True))
+    begins = np.concatenate([np.array(column, np.int64) for column in columns])
+    ends = begins + np.tile(np.array(lengths, np.int64) * size, len(columns))
     order = np.argsort(begins)
     return bool((begins[order][1:] < ends[order][:-1]).any())
 
