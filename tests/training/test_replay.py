@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 
 import pytest
@@ -10,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from convgrad.torch import same_bits
 from convgrad.torch.training.replay import Replays
+from tests.support.children import in_child
 from tests.training.row_cases import CASES, drawing, operator
 
 pytestmark = pytest.mark.usefixtures("installed")
@@ -92,3 +96,48 @@ def test_later_calls_have_the_bits_of_python_code(
     monkeypatch.setattr(Replays, "computed", lambda _, compute, *others: compute())
     for seed, expected in enumerate(recorded):
         assert bits(name, dtype, last, seed) == expected, seed
+
+
+def three_operators(seed: int, rows: int) -> list[bytes]:
+    x = numbers(seed, rows, 24)
+    results = torch.nn.functional.layer_norm(x, [24]), torch.softmax(x, -1), torch.add(x, x.neg(), alpha=0.3)
+    return [result.numpy().tobytes() for result in results]
+
+
+def test_threads_call_at_once_for_the_first_time() -> None:
+    """Calls that are recorded and calls that run again, in eight threads at once."""
+    session = same_bits().start()
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            found = [[*pool.map(three_operators, range(32), [rows] * 32)] for rows in (5, 6, 7)]
+    finally:
+        session.stop()
+    assert found == [[three_operators(seed, rows) for seed in range(32)] for rows in (5, 6, 7)]
+
+
+def print_results_of_a_fork() -> None:
+    """Print whether a forked child, whose parent recorded and repeated calls, has the parent's results."""
+    with same_bits():
+        expected = [three_operators(seed, 400) for seed in (0, 1, 2)]
+        child = os.fork()
+        if not child:
+            os._exit(int([three_operators(seed, 400) for seed in (0, 1, 2)] != expected))
+        print(json.dumps(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
+
+
+def test_calls_of_a_parent_run_again_in_a_forked_child() -> None:
+    assert in_child("tests.training.test_replay", "print_results_of_a_fork") == 0
+
+
+def test_autocast_is_not_recorded() -> None:
+    """Calls in f32 inside and outside of autocast alternate; only the linear layer is cast to bf16."""
+    x, layer = numbers(1, 5, 24), torch.nn.Linear(24, 8)
+    plain, cast = [], []
+    for _ in range(3):
+        plain.append(torch.softmax(layer(x), -1))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            cast.append(torch.softmax(layer(x), -1))
+    assert {result.dtype for result in plain} == {torch.float32}
+    assert {result.dtype for result in cast} == {torch.bfloat16}
+    assert all(torch.equal(result, plain[0]) for result in plain)
+    assert all(torch.equal(result, cast[0]) for result in cast)
