@@ -103,7 +103,7 @@ def test_golden_functions(name: str) -> None:
 OURS = re.compile(
     r"(task|tile\d+(_\d)?|depthwise|combine|reduce|store_panel|pack_(a|b)(_channel)?|clear|_GLOBAL_OFFSET_TABLE_"
     r"|region|segments|tiles|micro_tiles|combine_up|pack_(weights|line|line_of_b|bias)"
-    r"|pair|minimum|tap_sums|output_block|lines?|list_taps|phase|order|store|(micro_)?tile_[a-z_\d]+|compute|plane)"
+    r"|pair|minimum|maximum|tap_sums|output_block|lines?|list_taps|phase|order|store|(micro_)?tile_[a-z_\d]+|compute|plane)"
 )
 
 

@@ -134,7 +134,7 @@ def cut_in(way: Way, plan: Any, view: Any) -> list[Any]:
 
 def may_pack_once(plan: Any) -> bool:
     """Return whether all of A may be packed before the first task."""
-    return type(plan) is GemmPlan and plan.spec.a.contiguous == SPATIAL and not plan.spec.a.in_place
+    return type(plan) is GemmPlan and plan.spec.packs_once
 
 
 def placed(row: Row, way: Way, number: int) -> tuple[Problem, list[Array], Placed, Array]:

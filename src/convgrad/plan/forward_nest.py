@@ -35,6 +35,17 @@ class Along:
     identity: bool  # whether there is one tap, and positions of output and input with the same number meet
     phases: tuple[AxisPart, ...]  # the axis as parts that are not cut where taps become absent
 
+    @cached_property
+    def uncut(self) -> Parts:
+        """The positions in parts that are not cut where taps become absent, so that taps may read padding."""
+        return Parts.of(uncut(self.phases, self.inputs))
+
+    @cached_property
+    def padded_inputs(self) -> int:
+        """The number of input positions, with the padding that taps read."""
+        (first,), (end,) = self.uncut.in_blocks(self.extent).reached
+        return max(self.inputs, int(end - first))
+
     def merged(self, inner: Along) -> Along | None:
         """Return this axis and the next inner axis as one axis, or None if their strides do not allow it."""
         if not (self.identity and inner.identity and self.out == inner.out * inner.extent):
@@ -102,7 +113,7 @@ class ForwardNest:
     def with_merged_groups(self) -> ForwardNest:
         """Return the same sums as one group with the n of all groups. The last axis has phases instead of parts."""
         *outer, last_axis = self.axes
-        alone = replace(last_axis, parts=Parts.of(uncut(last_axis.phases, last_axis.inputs)))
+        alone = replace(last_axis, parts=last_axis.uncut)
         group, n, k = self.weights
         return replace(
             self,

@@ -6,6 +6,8 @@ This is so if the exponents of both operands are large enough. Packing records t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.machine import LINE_BYTES, Isa
@@ -13,6 +15,7 @@ from convgrad.plan.pairs import PAIR_BYTES, PATHS
 
 BF16_BYTES = PAIR_BYTES // 2
 EVERYTHING = 0xFFFF  # the initial minimum, which is also the minimum of zeros
+TWICE_INFINITY = 0xFF00  # the bits of infinity, shifted left by 1; those of NaN are larger
 
 
 def pair(module: Module, isa: Isa) -> None:
@@ -43,27 +46,37 @@ def pair(module: Module, isa: Isa) -> None:
 
 
 def minimum(module: Module, isa: Isa) -> None:
-    """Emit ``minimum``, which lowers ``minima`` to the minima of bf16 values in memory.
+    """Emit ``minimum``, which lowers ``extremes`` to the minima of bf16 values in memory, except zeros."""
+    _extreme(module, isa, "minimum", lesser)
+
+
+def maximum(module: Module, isa: Isa) -> None:
+    """Emit ``maximum``, which raises ``extremes`` to the maxima of bf16 values in memory."""
+    _extreme(module, isa, "maximum", greater)
+
+
+def _extreme(module: Module, isa: Isa, name: str, folded: Callable[[Function, int, Value, Value], Value]) -> None:
+    """Emit a function that folds bf16 values into ``extremes``.
 
     The values are in ``count`` segments of ``elements`` values, whose beginnings are ``step`` bytes apart. Segments
     without gaps between them are read as one segment.
     """
-    f = module.function("minimum", source="ptr", count="i64", step="i64", elements="i64", minima="ptr")
+    f = module.function(name, source="ptr", count="i64", step="i64", elements="i64", extremes="ptr")
     unit, kind = 2 * isa.lanes, halves(isa.lanes)
     shift, dense = unit.bit_length() - 1, f.compare("eq", f.step, f.elements * BF16_BYTES)
     count, elements = f.select(dense, f.value(1), f.count), f.select(dense, f.count * f.elements, f.elements)
     full = elements >> shift
     left = elements - full * unit
     mask = f.mask(left, unit)
-    with f.loop(count, source=f.source, smallest=f.load(kind, f.minima)) as row:
-        with f.loop(full, source=row.source, smallest=row.smallest) as many:
-            smallest = lesser(f, isa.lanes, many.smallest, f.load(kind, many.source))
-            many.next(source=f.at(many.source, unit * BF16_BYTES), smallest=smallest)
-        with f.loop(f.min(left, 1), smallest=many.smallest) as last:
+    with f.loop(count, source=f.source, extreme=f.load(kind, f.extremes)) as row:
+        with f.loop(full, source=row.source, extreme=row.extreme) as many:
+            extreme = folded(f, isa.lanes, many.extreme, f.load(kind, many.source))
+            many.next(source=f.at(many.source, unit * BF16_BYTES), extreme=extreme)
+        with f.loop(f.min(left, 1), extreme=many.extreme) as last:
             some = f.masked_load(kind, many.source, mask)
-            last.next(smallest=lesser(f, isa.lanes, last.smallest, some))
-        row.next(source=f.at(row.source, f.step), smallest=last.smallest)
-    f.store(row.smallest, f.minima)
+            last.next(extreme=folded(f, isa.lanes, last.extreme, some))
+        row.next(source=f.at(row.source, f.step), extreme=last.extreme)
+    f.store(row.extreme, f.extremes)
     f.done()
 
 
@@ -81,6 +94,19 @@ def lesser(f: Function, lanes: int, smallest: Value, pairs: Value) -> Value:
     values = f.op(kind, f"bitcast {pairs} to {kind}")
     sizes = f.op(kind, f"sub {f.op(kind, f'shl {values}, {f.everywhere(kind, 1).name}')}, {f.everywhere(kind, 1).name}")
     return f.intrinsic(kind, f"llvm.umin.v{2 * lanes}i16", smallest, sizes)
+
+
+def greater(f: Function, lanes: int, largest: Value, pairs: Value) -> Value:
+    """Return the lane-wise maximum of ``largest`` and of 2|v|, where v are the bits of each bf16 value."""
+    kind = halves(lanes)
+    twice = f.op(kind, f"shl {f.op(kind, f'bitcast {pairs} to {kind}')}, {f.everywhere(kind, 1).name}")
+    return f.intrinsic(kind, f"llvm.umax.v{2 * lanes}i16", largest, twice)
+
+
+def all_finite(f: Function, isa: Isa, maxima: Value) -> Value:
+    """Return whether no value is infinite or NaN, of values with these maxima."""
+    largest = f.intrinsic("i16", f"llvm.vector.reduce.umax.v{2 * isa.lanes}i16", f.load(halves(isa.lanes), maxima))
+    return f.op("i64", f"zext {largest} to i64") < TWICE_INFINITY
 
 
 def nothing_yet(f: Function, isa: Isa, minima: Value) -> None:

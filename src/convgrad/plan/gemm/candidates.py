@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
+from math import prod
 
 from convgrad.formats import BF16, F32, FORMATS
 from convgrad.plan import constants as shared
@@ -42,7 +43,10 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
 def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[Proposed]:
     """Yield the dense kernels for the contiguous axes of a problem, with A and B packed or in place."""
     operands = (OPERAND[problem.solves_for], "weights")
-    return ((spec, operands) for spec in _specs(GemmSpec, problem, view, isa))
+    for spec in _specs(GemmSpec, problem, view, isa):
+        yield spec, operands
+        if spec.tiles and may_be_padded(view):
+            yield replace(spec, padded=True), operands
 
 
 def transposed_unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
@@ -123,6 +127,12 @@ def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) 
                     tiles=tiles,
                     masked=b.in_place and masked,
                 )
+
+
+def may_be_padded(view: ForwardNest) -> bool:
+    """Return whether kernels may multiply zeros where taps read padding, because these are not too many."""
+    adds = prod(axis.uncut.meetings for axis in view.axes)
+    return view.existing_taps < adds <= constants.MAX_PADDED_ADDS * view.existing_taps
 
 
 def contiguous_axes(view: ForwardNest, operand: str, output: str) -> tuple[Operand, Operand, str]:

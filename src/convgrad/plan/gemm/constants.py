@@ -22,6 +22,7 @@ PACK_ONCE_LINES = Count(4096, "lines", "maximum separate lines of an A that is p
 PAIR_SPLIT_FACTOR = Rate(1.03, "times", "time if a kernel splits bf16 pairs in A in place, compared with f32")
 TILES_COPY_NS = Rate(0.045, "ns", "copy of an element of A, whose channels are contiguous, for tiles of AMX")
 COLLECTED_STORE_FACTOR = Rate(0.2, "times", "store of an output that is collected, compared with rows of a micro-tile")
+MAX_PADDED_ADDS = Rate(1.5, "times", "maximum multiply-adds with padding, compared with existing taps")
 MAX_B_READS_POSITIONS = Count(4, "tiles", "maximum micro-tiles that read the same B in place")
 PREFETCH_MAX_TILE_BYTES = Count(128, "bytes", "maximum bytes per K that are prefetched for the next micro-tile")
 DISTANT_LINE_FACTOR = Rate(4.0, "times", "load of an L2 line if rows are in different pages, compared with others")

@@ -143,7 +143,8 @@ def _a_ns(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tuple[int,
 
     Neighbouring output blocks overlap in A.
     """
-    inputs, channels = prod(axis.inputs for axis in view.axes), view.groups * view.channels
+    inputs = prod(axis.padded_inputs if spec.padded else axis.inputs for axis in view.axes)
+    channels = view.groups * view.channels
     read_inputs = inputs * prod(_halo(axis, size) for axis, size in zip(view.axes, block, strict=True))
     read = machine.traffic_ns(FORMATS[spec.operand].dtype.itemsize) * spec.a.stride  # reads bring whole cache lines
     pack = pack_ns(machine, spec.a.contiguous) + paired_ns(spec.k_per_add)
@@ -203,7 +204,7 @@ def _region_cycles(view: ForwardNest, spec: GemmSpec, vectors: int, block: tuple
     """
     work, regions, segments = {inf: 1.0}, 1, 1  # pairs of position and tap, by cycles per position
     for axis, size in zip(view.axes, block, strict=True):
-        parts, more = parts_of(axis, size), dict[float, float]()
+        parts, more = parts_of(axis, size, spec.padded), dict[float, float]()
         for count, meetings in parts.counted:
             here = spec.tiling(count, vectors)[2]
             for waste, cycles in work.items():
@@ -217,7 +218,7 @@ def _region_cycles(view: ForwardNest, spec: GemmSpec, vectors: int, block: tuple
 
 def tiled_axis(axes: tuple[Along, ...], spec: GemmSpec) -> int:
     """Return the axis along which micro-tiles waste the fewest cycles, or the last of nearly equal ones."""
-    waste = [spec.tiling(axis.parts.largest)[2] for axis in axes]
+    waste = [spec.tiling((axis.uncut if spec.padded else axis.parts).largest)[2] for axis in axes]
     return max(a for a, w in enumerate(waste) if w <= min(waste) * constants.INNER_AXIS_FACTOR)
 
 

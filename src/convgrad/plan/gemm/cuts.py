@@ -32,9 +32,9 @@ def read_bytes(view: ForwardNest, spec: GemmSpec) -> int:
     return view.taps * spec.pitch * spec.packed_k_bytes(view.k)
 
 
-def parts_of(axis: Along, size: int) -> Parts:
+def parts_of(axis: Along, size: int, padded: bool = False) -> Parts:
     """Return the parts of an axis, cut at the bounds of output blocks of ``size`` positions."""
-    return axis.parts.in_blocks(size).parts
+    return (axis.uncut if padded else axis.parts).in_blocks(size).parts
 
 
 def cuts(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int, tiled_axis: int) -> Iterator[Division]:
@@ -132,7 +132,12 @@ def levels(view: ForwardNest) -> int:
 
 def max_tiles(view: ForwardNest, block: Sequence[int], spec: GemmSpec) -> int:
     """Return the maximum number of micro-tiles of a region, if output blocks have the size ``block``."""
-    longest = [parts_of(axis, size).max_count for axis, size in zip(view.axes, block, strict=True)]
+    most = _max_tiles(view, block, spec, False)
+    return max(most, _max_tiles(view, block, spec, True)) if spec.padded else most
+
+
+def _max_tiles(view: ForwardNest, block: Sequence[int], spec: GemmSpec, padded: bool) -> int:
+    longest = [parts_of(axis, size, padded).max_count for axis, size in zip(view.axes, block, strict=True)]
     along = [spec.tiling(count)[1] for count in longest]
     return max(prod(longest) // count * many for count, many in zip(longest, along, strict=True))
 

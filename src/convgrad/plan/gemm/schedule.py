@@ -51,6 +51,7 @@ PAIRS = Record(  # additional arguments of kernels with bf16 pairs
     "min_sum", "paths",  # the smallest exponent sum that allows pairs; address of the counters ``PATHS``
     "min_at",  # offset in scratch of the minimum exponent of A in an output block
     "tiles_at",  # offset in scratch of the rows of micro-tiles for which tiles of AMX are configured; 0: for none
+    "padded_bytes", "maxima_at",  # bytes of an output block's padded A; offset in scratch of the maxima of packed B
     addresses=("paths",),
 )  # fmt: skip
 LINE = Record("source", "to", "count")  # a task that packs A: byte offsets in memory and in packed A, positions
@@ -61,8 +62,9 @@ PACKING = Record(
 )  # fmt: skip
 TASK = Record("group", "groups", "panel", "panels", "block", "blocks")
 POSITIONS = Record("first", "count")
-# An output block's rows of PART, and its positions: of A, and of the output.
-OUTPUT_BLOCK = Record("part", "parts") + POSITIONS + POSITIONS.within("out")
+PARTS = Record("part", "parts")  # bytes to the first row of PART, and the number of rows
+# An output block's parts, those that are not cut if A is padded, and its positions: of A (padded), and of the output.
+OUTPUT_BLOCK = PARTS + PARTS.within("uncut") + POSITIONS + POSITIONS.within("out")
 PART = Record(  # a part of an axis; a region is one part of each axis
     "count", "out", "out_step",  # number of output positions, bytes to the first position, bytes between positions
     "input", "input_step",  # position of A for the first output position and tap, and its step per output position
@@ -95,6 +97,10 @@ def schedule(view: ForwardNest, plan: GemmPlan, accumulates: bool, segment: Reco
     spec = plan.spec
     cut = [axis.parts.in_blocks(size) for axis, size in zip(view.axes, plan.output_block, strict=True)]
     reached = [_reached(axis, part) for axis, part in zip(view.axes, cut, strict=True)]
+    uncut = cut
+    if spec.padded:
+        uncut = [axis.uncut.in_blocks(size) for axis, size in zip(view.axes, plan.output_block, strict=True)]
+        reached = list(map(_with_padding, uncut))
     # The maximum positions of A along each axis that are packed together: of an output block, or all.
     room = [axis.inputs for axis in view.axes] if plan.packed_once else [int(counts.max()) for _, counts in reached]
     sizes = [min(axis.extent, size) for axis, size in zip(view.axes, plan.output_block, strict=True)]
@@ -102,9 +108,9 @@ def schedule(view: ForwardNest, plan: GemmPlan, accumulates: bool, segment: Reco
     row = spec.packed_row_bytes(view.channels)
     steps = _steps([axis.data for axis in view.axes], () if spec.a.in_place else room, row)
     out_steps = _steps([axis.out for axis in view.axes], sizes if spec.collects else (), out_row)
-    blocks, parts, axes = _axes(view, plan, cut, reached, steps, out_steps)
+    blocks, parts, axes = _axes(view, plan, (cut, uncut), reached, (steps, out_steps))
     tables: dict[str, Table] = {
-        "tasks": _tasks(view, plan, list(map(_work, cut))),
+        "tasks": _tasks(view, plan, list(map(_work, uncut))),
         "output_blocks": blocks,
         "parts": parts,
     }
@@ -135,6 +141,7 @@ def schedule(view: ForwardNest, plan: GemmPlan, accumulates: bool, segment: Reco
     }
     if spec.k_per_add == 2:
         add_condition(tables, numbers)
+        numbers["padded_bytes"] = a_bytes
     if not plan.packed_once:
         return Schedule(tables, numbers | {"packs": 1}, size)
     tables["packing"] = _packing(view, row)
@@ -158,15 +165,24 @@ def _packing(view: ForwardNest, row: int) -> Table:
 def _axes(
     view: ForwardNest,
     plan: GemmPlan,
-    cut: Sequence[AxisBlocks],
+    in_blocks: tuple[Sequence[AxisBlocks], Sequence[AxisBlocks]],
     reached: Sequence[tuple[Ints, Ints]],
-    steps: Sequence[int],
-    out_steps: Sequence[int],
+    all_steps: tuple[Sequence[int], Sequence[int]],
 ) -> tuple[Ints, Ints, dict[str, int]]:
-    """Return the rows of OUTPUT_BLOCK and of PART, and the values of ALONG, for all axes."""
+    """Return the rows of OUTPUT_BLOCK and of PART, and the values of ALONG, for all axes.
+
+    ``in_blocks`` are the parts of each axis, and those that are not cut where taps become absent. ``all_steps`` are the
+    byte strides of each axis in A and in the output.
+    """
+    (cut, uncut), (steps, out_steps) = in_blocks, all_steps
     blocks, parts, numbers = list[Ints](), list[Ints](), dict[str, int]()
     for at, axis in enumerate(view.axes):
-        begins, (first, count), part = cut[at].begins, reached[at], sum(map(len, parts))
+        begins, (first, count) = cut[at].begins, reached[at]
+        columns: dict[str, Ints | int] = {"uncut.part": 0, "uncut.parts": 0}
+        unit = prod(inner.kernel for inner in view.axes[at + 1 :])
+        for name, some in (("part", cut[at]), ("uncut.part", uncut[at]))[: 1 + plan.spec.padded]:
+            columns |= {name: (sum(map(len, parts)) + some.begins) * PART.bytes, f"{name}s": some.lengths}
+            parts.append(_rows(some.parts, axis, steps[at], out_steps[at], unit, plan.spec))
         numbers |= ALONG.values(
             f"axis{at}",
             extent=axis.extent,
@@ -179,15 +195,9 @@ def _axes(
             step=steps[at],
             **STEPS.values("out", data=axis.out, step=out_steps[at]),
         )
-        unit = prod(inner.kernel for inner in view.axes[at + 1 :])
         begin = np.arange(len(begins)) * plan.output_block[at]
         outs = {"out.first": begin, "out.count": np.minimum(axis.extent - begin, plan.output_block[at])}
-        blocks.append(
-            OUTPUT_BLOCK.table(
-                len(begins), part=(part + begins) * PART.bytes, parts=cut[at].lengths, first=first, count=count, **outs
-            )
-        )
-        parts.append(_rows(cut[at].parts, axis, steps[at], out_steps[at], unit, plan.spec))
+        blocks.append(OUTPUT_BLOCK.table(len(begins), first=first, count=count, **columns, **outs))
     return np.concatenate(blocks), np.concatenate(parts), numbers
 
 
@@ -201,6 +211,12 @@ def _reached(axis: Along, cut: AxisBlocks) -> tuple[Ints, Ints]:
     low, end = cut.reached
     first = np.maximum(low, 0)
     return first, np.minimum(end, axis.inputs) - first
+
+
+def _with_padding(uncut: AxisBlocks) -> tuple[Ints, Ints]:
+    """Return the first position of padded A that each output block reads, and the number of positions to the last."""
+    first, end = uncut.reached
+    return first, end - first
 
 
 def _rows(parts: Parts, axis: Along, step: int, out_step: int, unit: int, spec: GemmSpec) -> Ints:
@@ -327,7 +343,8 @@ def _scratch(
 ) -> tuple[dict[str, int], int]:
     """Return the offsets of a task's arrays in scratch, the arguments for passes, and the bytes of scratch."""
     spec, order = plan.spec, view.order
-    segments = prod(axis.parts.max_taps for axis in view.axes) * order.blocks_a_line + 1
+    parts = (axis.uncut if spec.padded else axis.parts for axis in view.axes)
+    segments = prod(part.max_taps for part in parts) * order.blocks_a_line + 1
     sums = waiting_bytes(view, spec)
     sizes = {
         "sums_at": sums * (max_tiles(view, plan.output_block, spec) if plan.pass_chains else 1),
@@ -340,7 +357,7 @@ def _scratch(
         "packed_at": 8,
     }
     if spec.k_per_add == 2:
-        sizes |= {"min_at": LINE_BYTES, "tiles_at": 8}
+        sizes |= {"min_at": LINE_BYTES, "tiles_at": 8, "maxima_at": LINE_BYTES * spec.padded}
     places, size = placed(sizes)
     waiting = {"pass_chains": plan.pass_chains or segments, "waiting_bytes": sums if plan.pass_chains else 0}
     return {**places, **waiting}, size + 4 * LINE_BYTES

@@ -48,6 +48,9 @@ class GemmSpec:
     k_per_add: int = 1
     chains: int = 1  # of a block: with 2, one chain has its even terms, and the other its odd terms
     tiles: bool = False  # whether tiles of AMX multiply blocks; else vectors
+    # Whether packed A has zeros where taps read padding. Then positions with absent taps are in the region of the other
+    # ones, unless a weight is infinite or NaN.
+    padded: bool = False
     masked: bool = False  # whether loads of B in place are masked, because it has fewer columns than a panel
     activation: str = ""  # applied to outputs before rounding; "" for none
 
@@ -192,7 +195,7 @@ class GemmSpec:
     @property
     def packs_once(self) -> bool:
         """Whether threads may pack all of A before the first task."""
-        return self.a.contiguous == SPATIAL and not self.a.in_place
+        return self.a.contiguous == SPATIAL and not self.a.in_place and not self.padded
 
     @property
     def mr_sizes(self) -> tuple[int, ...]:
@@ -287,7 +290,8 @@ class GemmPlan(Chosen):
         """The strategy, the kernel and the operands, as one line of text."""
         spec, (a, b) = self.spec, self.operands
         in_place = "in place" if spec.a.contiguous == CHANNELS else "in place, strided"
-        a_read = in_place if spec.a.in_place else PACKED[spec.a.contiguous] + ", once" * self.packed_once
+        packed = PACKED[spec.a.contiguous] + ", once" * self.packed_once + ", with padding" * spec.padded
+        a_read = in_place if spec.a.in_place else packed
         b_read = "in place" if spec.b.in_place else "packed"
         return f"{self.strategy}: {spec}, A from {a} ({a_read}), B from {b} ({b_read})"
 

@@ -30,10 +30,11 @@ from convgrad.engines.llvm.gemm.micro_tile import store_panel, tile
 from convgrad.engines.llvm.gemm.region import first_column, micro_tiles, region
 from convgrad.engines.llvm.gemm.segments import segments
 from convgrad.engines.llvm.packing import bias as pack_bias
-from convgrad.engines.llvm.pairs import minimum, nothing_yet
+from convgrad.engines.llvm.pairs import all_finite, halves, maximum, minimum, nothing_yet
 from convgrad.engines.llvm.tiles import TILES
 from convgrad.plan.gemm.schedule import OUTPUT_BLOCK, PART, TASK
 from convgrad.plan.gemm.spec import GemmSpec
+from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES
 
 NOT_PACKED = -1
@@ -62,6 +63,8 @@ def functions(
     store_panel(module, spec)
     if spec.k_per_add == 2:
         minimum(module, spec.isa)
+    if spec.padded:
+        maximum(module, spec.isa)
     lists(module, spec)
     for rows, vectors in product(spec.mr_sizes, spec.nr_sizes):
         micro_tile(rows, vectors)
@@ -123,6 +126,8 @@ def _pack_panels(
     if not spec.b.in_place:
         source = f.at(weights, panel * a.weights_panel)
         to = f.at(f.scratch, a.b_at)
+        if spec.padded:
+            f.store(f.zeros(halves(spec.isa.lanes)), f.at(f.scratch, a.maxima_at))
         pack.pack_panels(f, spec, a, (source, to), left, (count, a.weights_panel))
     if spec.bias_per_row:
         return
@@ -160,13 +165,22 @@ def _output_block(
         nothing_yet(f, spec.isa, f.at(f.scratch, a.min_at))
 
     data = _read_a(f, spec, a, axes, block, data)
+    parts_of = [(row.part, row.parts) for row in block]
+    if spec.padded:
+        finite = all_finite(f, spec.isa, f.at(f.scratch, a.maxima_at))
+        whole = [row.of("uncut") for row in block]
+        parts_of = [
+            (f.select(finite, row.part, part), f.select(finite, row.parts, count))
+            for row, (part, count) in zip(whole, parts_of, strict=True)
+        ]
 
     def regions(at: int, parts: list[Value], *where: Value) -> None:
         if at == spec.axes:
             named = {f"part{axis}": part for axis, part in enumerate(parts)}
             f.call("region", f.arguments, f.scratch, data, weights, *where, **named)
             return
-        with f.loop(block[at].parts, part=f.at(a.parts, block[at].part)) as iteration:
+        first, count = parts_of[at]
+        with f.loop(count, part=f.at(a.parts, first)) as iteration:
             regions(at + 1, [*parts, iteration.part], *where)
             iteration.next(part=f.at(iteration.part, PART.bytes))
 
@@ -209,16 +223,37 @@ def _read_a(f: Function, spec: GemmSpec, a: Named, axes: Sequence[Named], block:
     def pack_line(source: Value, to: Value, count: Value) -> None:
         pack.line_of_a(f, spec, a, to, source, count)
 
-    lines, begin = (axes, block, data), f.at(f.scratch, a.a_at)
+    begin, existing = f.at(f.scratch, a.a_at), block
+    if spec.padded:
+        existing, begin = _pad(f, a, axes, block, begin)
+    lines = (axes, existing, data)
     packs = f.value(0) if spec.a.in_place else a.packs
     if not spec.a.in_place:
         with f.when(f.compare("ne", packs, 0)):
             _each_line(f, *lines, begin, pack_line)
-        data = f.select(f.compare("ne", packs, 0), _origin(f, begin, axes, block), data)
+        data = f.select(f.compare("ne", packs, 0), _origin(f, begin, axes, existing), data)
     if spec.k_per_add == 2:
         with f.when(f.compare("eq", packs, 0)):
             _each_line(f, *lines, begin, find_min)
     return data
+
+
+def _pad(
+    f: Function, a: Named, axes: Sequence[Named], block: Sequence[Named], begin: Value
+) -> tuple[list[Named], Value]:
+    """Fill the packed A of an output block with zeros.
+
+    Return the block's positions of A that are not padding, and the address of the first one in packed A.
+    """
+    with f.loop(a.padded_bytes >> (LINE_BYTES.bit_length() - 1), to=begin) as line:
+        f.store(f.zeros(f"<{LINE_BYTES} x i8>"), line.to)
+        line.next(to=f.at(line.to, LINE_BYTES))
+    existing = []
+    for axis, row in zip(axes, block, strict=True):
+        first = f.max(row.first, 0)
+        existing.append(row.but(first=first, count=f.min(row.first + row.count, axis.inputs) - first))
+        begin = f.at(begin, (first - row.first) * axis.step)
+    return existing, begin
 
 
 def _each_line(

@@ -16,7 +16,7 @@ from itertools import product
 from convgrad.engines.llvm.arguments import Named, columns
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.microkernel import Values
-from convgrad.engines.llvm.pairs import BF16_BYTES, halves, lesser, minima_of, nothing_yet
+from convgrad.engines.llvm.pairs import BF16_BYTES, all_finite, greater, halves, lesser, minima_of, nothing_yet
 from convgrad.engines.llvm.split_k.nest import SplitKNest, TaskOperand
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import CHANNELS, SPATIAL
@@ -30,7 +30,6 @@ PAIRS_AT_ONCE = 4  # of a panel of B that are packed before those of the next pa
 ADDRESSES_AT_ONCE = 8
 POSITIONS_BYTES = SPLIT_TERMS * ADDRESS_BYTES  # of a portion in the table of a tensor
 BITS_BYTES = 8  # of a portion in the table of a tap
-TWICE_INFINITY = 0xFF00  # the bits of infinity, shifted left by 1; those of NaN are larger
 WORDS = f"<{SIDE} x i32>"
 
 
@@ -58,11 +57,9 @@ def finite(n: SplitKNest, a: Value, b: Value) -> Value:
     """Return 0 if dst in panels of A and B is not finite and a tap reads padding, else -1."""
     f = n.f
     x, panel = (n.b, b) if n.a.operand.moves else (n.a, a)
-    lanes = n.spec.isa.lanes
-    largest = f.load(halves(lanes), f.at(minima_of(f, panel, x.args.panel), -LINE_BYTES))
-    value = f.op("i64", f"zext {f.intrinsic('i16', f'llvm.vector.reduce.umax.v{2 * lanes}i16', largest)} to i64")
-    is_finite = f.select(value < TWICE_INFINITY, f.value(-1), f.value(0))
-    return f.select(f.compare("eq", n.args.padded, 0), f.value(-1), is_finite)
+    of_dst = all_finite(f, n.spec.isa, f.at(minima_of(f, panel, x.args.panel), -LINE_BYTES))
+    harmless = f.op("i1", f"or {f.compare('eq', n.args.padded, 0)}, {of_dst.name}")
+    return f.select(harmless, f.value(-1), f.value(0))
 
 
 def panels(n: SplitKNest, x: TaskOperand, block: Named, group: Value, own: Values, tap: Value | None) -> None:
@@ -304,12 +301,11 @@ class Extremes:
 
     def add(self, words: Value) -> None:
         """Take the values of a vector of ``lanes`` words, each of which has two."""
-        f, kind = self.f, halves(self.lanes)
+        f = self.f
         if self.smallest is not None:
             self.smallest = lesser(f, self.lanes, self.smallest, words)
         if self.largest is not None:
-            twice = f.op(kind, f"shl {f.op(kind, f'bitcast {words} to {kind}')}, {f.everywhere(kind, 1).name}")
-            self.largest = f.intrinsic(kind, f"llvm.umax.v{2 * self.lanes}i16", self.largest, twice)
+            self.largest = greater(f, self.lanes, self.largest, words)
 
     def store(self) -> None:
         """Store the new minima and maxima."""
