@@ -255,23 +255,6 @@ def test_the_number_of_hashes_is_that_of_the_file() -> None:
 # -- torch.md, same_hash.md, training_step.md, why_different.md --------------------------------------------------------
 
 
-@pytest.mark.long
-def test_layers_of_the_page_have_the_hash_that_it_shows() -> None:
-    """The loss is PyTorch's, so the hash is that of processors with AVX-512."""
-    torch = pytest.importorskip("torch")
-    if torch.backends.cpu.get_cpu_capability() != "AVX512":
-        pytest.skip("the page shows a hash of AVX-512")
-    names: dict[str, Any] = {"torch": torch, "nn": torch.nn, "ct": __import__("convgrad.torch").torch}
-    (program,) = (block for block in blocks(DOCS / "torch.md") if "def layers_only" in block.text)
-    exec(program.text.partition("\n\nfor ")[0], names)
-    before = torch.get_num_threads()
-    (shown,) = re.findall(r"^True \[(.*)\]$", text_of("torch.md"), re.MULTILINE)
-    try:
-        assert shown.split(", ") == [repr(names["layers_only"](2, True))] * 3
-    finally:
-        torch.set_num_threads(before)
-
-
 def test_counts_and_times_are_those_of_the_committed_runs() -> None:
     rows = [row for row in figures.rows_of("one_hash.csv") if row["aten"] == "avx512" and row["threads"] in "12"]
     count = figures.WORDS[len({row["plain"] for row in rows})]
