@@ -44,14 +44,15 @@ def tables(page: str) -> list[list[str]]:
 
 
 def test_images_of_a_leaf_are_those_of_the_order() -> None:
-    head, _, *rows = tables("batch.md")
-    batches = [int(number) for cell in head[2:] for number in re.findall(r"\d+", cell)]
-    assert batches == [32, 256]
-    assert len(rows) > 3
-    for extents, *cells in rows:
-        height, width = map(int, extents.split(" x "))
-        geometries = [Channels(batch, 1, (height, width)) for batch in batches]
-        assert list(map(int, cells)) == [leaf_images(geometries[0]), *map(chunk_images, geometries)], extents
+    page = " ".join(text_of("batch.md").split())
+    small, large = ([Channels(batch, 1, (extent, extent)) for batch in (32, 256)] for extent in (7, 14))
+    few, many = map(chunk_images, small)
+    assert (
+        f"7x7 positions have m = {leaf_images(small[0])}, and a chunk has {few} images in a batch of 32, but {many}"
+        in page
+    )
+    (chunk,) = {chunk_images(geometry) for geometry in large}
+    assert f"14x14 positions have m = {leaf_images(large[0])}, and a chunk has {chunk} images." in page
 
 
 class HereAtOnce:
