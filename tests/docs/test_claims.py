@@ -20,7 +20,7 @@ from convgrad import cases
 from convgrad.errors import UnsupportedError
 from convgrad.graph import to_json
 from convgrad.scale.checkpoint import EVERY_S
-from convgrad.scale.cut import GOOD_BYTES, MAX_BYTES
+from convgrad.scale.cut import MAX_BYTES
 from convgrad.spec.elementwise.table import MAPS
 from convgrad.spec.geometry import Channels
 from convgrad.spec.pieces import chunk_images, leaf_images, nodes_of
@@ -74,7 +74,6 @@ def known(first: int, end: int) -> int:
 
 def test_sizes_and_times_are_those_of_the_code() -> None:
     page = " ".join(text_of("scale.md").split())
-    assert f"pieces have {GOOD_BYTES >> 20} MiB" in page
     assert f"has at most {MAX_BYTES >> 20} MiB of operands" in page
     assert f"every {EVERY_S:.0f} seconds" in page
 
