@@ -18,16 +18,14 @@ def rows_of(name: str) -> list[dict[str, str]]:
 
 
 def speed_rows() -> list[str]:
-    """Return the rows of the table of speeds: means and extremes of ratios, and means of our speeds."""
+    """Return the rows of the table of speeds: means and extremes of ratios."""
     rows, lines = rows_of("cuda_layers.csv"), []
     for direction, words in PASSES.items():
         cells = [words]
         for layout in ("NXC", "NCX"):
             some = [row for row in rows if (row["pass"], row["layout"]) == (direction, layout)]
             ratios = [float(row["ratio"]) for row in some]
-            speed = geometric_mean(float(row["ours_tflops"]) for row in some)
             cells.append(f"{geometric_mean(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
-            cells.append(f"{speed:.0f}")
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
