@@ -315,9 +315,9 @@ def test_compiled_code_of_another_setting_is_wrong() -> None:
 
 
 def test_errors_of_functions_are_those_of_the_committed_run() -> None:
-    rows = [(row["function"], row["ulp"], row["limit"]) for row in figures.rows_of("every_f32.csv")]
-    shown = [(row[0].strip("`"), *row[1:]) for row in tables("numerics.md") if row[0].strip("`") in dict(MAPS)]
-    assert [row for row in shown if len(row) == 3] == sorted(rows)
+    rows = sorted((row["function"], row["ulp"], row["limit"]) for row in figures.rows_of("every_f32.csv"))
+    shown = ", ".join(f"`{name}` {ulp}" for name, ulp, _ in rows)
+    assert f"largest errors, in units of the last place: {shown}." in " ".join(text_of("numerics.md").split())
     assert all(float(ulp) <= float(limit) == MAPS[name].ulps for name, ulp, limit in rows)
 
 
