@@ -96,7 +96,7 @@ def test_costs_of_arrays_parts_and_pauses() -> None:
         count: f"{median(float(row['ratio']) for row in rows_of('partials.csv') if row['pieces'] == count):.2f} times"
         for count in ("2", "16")
     }
-    assert f"take {parts['2']} as long as a plain call for 2 parts in the median, and {parts['16']} for 16" in WORDS
+    assert f"take {parts['2']} as long as a plain call for 2 parts, and {parts['16']} for 16" in WORDS
     idle = [row for row in rows_of("after_a_rest.csv") if row["busy"] == "0"]
     ratios = [[float(row["ratio"]) for row in idle if row["gap_ms"] == gap] for gap in ("0", "20")]
     at_once, after = (f"{min(each):.2f} to {max(each):.2f} times" for each in ratios)
@@ -319,10 +319,8 @@ def test_layers_in_pairs_are_those_of_the_committed_runs() -> None:
     panels = {(row["what"], row["of"]): (int(row["pairs"]), int(row["single"])) for row in rows_of("pairs_digits.csv")}
     training = [count for (what, _), count in panels.items() if what.startswith("training")]
     assert {single for _, single in training} == {0}
-    assert f"In 4 epochs, all {sum(pairs for pairs, _ in training)} panels were computed in pairs." in WORDS
-    pairs, single = panels["gradients times 2^-66", "data gradients"]
-    assert f"The data gradients had {pairs + single} panels." in WORDS
-    assert f"2^-66, the kernel computed {single} of these panels term by term." in WORDS
+    count = sum(pairs for pairs, _ in training)
+    assert f"In 4 epochs of a small network, all {count} panels were computed in pairs (" in WORDS
     alike, converted = ([float(row[f"{name}_of_f32"]) for row in rows_of("pairs.csv")] for name in ("pairs", "single"))
     assert f"layers that use pairs are {min(alike):.2f} to {max(alike):.2f} times as fast as in f32" in WORDS
     words = f"{min(converted):.2f} to {max(converted):.2f} times as fast as f32"
