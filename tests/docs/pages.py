@@ -51,8 +51,8 @@ print(dst.shape)
   spatial axis. `infer_shapes`, `explain` and `vjp` have the defaults of the [functions](api/functions.md) instead.
 - You can add or omit `-1` at the end of a name, unless the result is the name of another operator.
 
-[Shapes and padding](shapes.md#the-letters) explains the letters in the formulas. The heading of each operator shows the
-oneDNN generations in which it exists, because the same name can have different attributes in each:
+[Shapes and padding](shapes.md#the-letters) explains the letters in the formulas. Titles have the oneDNN generations
+of an operator, because one name can have different attributes in each:
 """
 ABSENT_PADS = "- [Absent pads](shapes.md#pads-of-older-names) are calculated."
 COMMON_HEAD = """\
@@ -60,9 +60,9 @@ COMMON_HEAD = """\
 
 All operators with weights have these attributes. Operators without weights have only `data_format`."""
 DEVIATIONS = """\
-The section also names the specification that convgrad follows. There are two exceptions: [auto_pad](shapes.md#auto-pad)
-of data gradients follows the text of the specification instead of its formula, and `IOX` with groups
-([Layouts](shapes.md#layouts)) divides "out" instead of "in"."""
+convgrad follows the specification that a section names, with two exceptions: [auto_pad](shapes.md#auto-pad) of data
+gradients follows its text instead of its formula, and `IOX` with groups ([Layouts](shapes.md#layouts)) divides "out"
+instead of "in"."""
 MORE_HEAD = """\
 Each operator's section lists which of these attributes it also has. If a format has two rows, the second row is for
 transposed operators:"""
