@@ -105,7 +105,8 @@ def operators_page() -> str:
 def _code_of_names(op: Operator) -> str:
     """Return the rule of the result's shape, with the operator's names as code."""
     names = {each.name for each in op.operands} | {each.name for each in op.attributes}
-    return re.sub(r"\b\w{3,}\b", lambda word: f"`{word[0]}`" if word[0] in names else word[0], op.shape_rule)
+    rule = op.shape_rule.replace("which you must pass as an operand or attribute", "a required operand or attribute")
+    return re.sub(r"\b\w{3,}\b", lambda word: f"`{word[0]}`" if word[0] in names else word[0], rule)
 
 
 def _has_weights(op: Operator) -> bool:
@@ -116,7 +117,7 @@ def _has_weights(op: Operator) -> bool:
 def _attribute_row(a: Attribute) -> str:
     values = ", ".join(a.choices) or (">= " + str(a.minimum))
     default = a.default if a.default is not None else ("zeros" if a.name.startswith("pads") else "none")
-    kind = {"s64": "integer", "s64[]": "list of integers", "string": "string"}[a.type] + ", one per axis" * a.per_axis
+    kind = {"s64": "integer", "s64[]": "integers", "string": "string"}[a.type] + ", one per axis" * a.per_axis
     return f"| `{a.name}` | {kind} | {'required' if a.required else default} | {values} |"
 
 

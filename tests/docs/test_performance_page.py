@@ -366,8 +366,5 @@ def test_gains_of_measured_plans_are_those_of_the_committed_run() -> None:
     slower, faster = (round(100 * abs(gain - 1)) for gain in (min(means.values()), means[best]))
     words = f"Averaged over a suite of layers, tuning makes them {slower} % slower to {faster} % faster."
     assert words in " ".join(text.split())
-    fast, slow_ones = sum(gain > 1.1 for gain in gains), sum(gain < 0.95 for gain in gains)
-    words = " ".join(text.split())
-    assert f"We tuned {len(gains)} f32 layers" in words
-    assert f"{fast} became more than 1.1 times as fast (at most {max(gains):.2f} times)" in words
-    assert f"{slow_ones} became less than 0.95 times as fast (at worst {min(gains):.2f} times)." in words
+    words = f"Single f32 layers became {min(gains):.2f} to {max(gains):.2f} times as fast on"
+    assert words in " ".join(text.split())
