@@ -22,7 +22,7 @@ PAGE, SERIES, SPEED = (
 WORDS = " ".join(SERIES.split())
 XEON, ONE_THREAD, BF16 = "xeon_f32.csv", "zen5_f32_1thread.csv", "zen5_bf16.csv"
 XEON_BF16 = "xeon_bf16.csv"
-BF16_ONE_THREAD, F16, F16_ONE_THREAD = "zen5_bf16_1thread.csv", "zen5_f16.csv", "zen5_f16_1thread.csv"
+BF16_ONE_THREAD, F16 = "zen5_bf16_1thread.csv", "zen5_f16.csv"
 
 
 def rows_of(name: str) -> list[dict[str, str]]:
@@ -174,7 +174,6 @@ RUNS = {
     "bf16, two threads": BF16,
     "bf16, one thread": BF16_ONE_THREAD,
     "f16, two threads": F16,
-    "f16, one thread": F16_ONE_THREAD,
     "f32, Xeon with AMX": XEON,
     "bf16, Xeon with AMX": XEON_BF16,
 }
