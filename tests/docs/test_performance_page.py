@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from statistics import geometric_mean, median
 from typing import Any
 
@@ -168,6 +168,11 @@ def cell(tables: Tables, *key: str) -> str:
     return f"{geometric_mean(ratios.values()):.2f}, {ratios[slowest]:.2f} ({slowest})" if ratios else "-"
 
 
+def pairs(cells: Iterable[str]) -> str:
+    """Return the cells of a row, each of which has the ratios with channels last and first."""
+    return " | ".join(map(", ".join, zip(*[iter(cells)] * 2, strict=True)))
+
+
 RUNS = {
     "f32, two threads": RUN,
     "f32, one thread": ONE_THREAD,
@@ -199,7 +204,7 @@ def run_rows(tables_of: Callable[..., Tables]) -> list[str]:
             for way in PASSES for layout in ("NXC", "NCX")
         ]  # fmt: skip
         slower = sum(row[0] < 1 for row in found) / len(found)
-        lines.append(f"| {words} | `{name}` | {' | '.join(f'{mean:.2f}' for mean in means)} | {100 * slower:.0f} % |")
+        lines.append(f"| {words} | `{name}` | {pairs(f'{mean:.2f}' for mean in means)} | {100 * slower:.0f} % |")
     return lines
 
 
@@ -227,7 +232,7 @@ def test_means_of_tiles_are_those_of_the_committed_runs(tables_of: Callable[...,
         default, tiles = (
             [one.split(",")[0] for one in cells_of(tables_of(f"{name}_{most}.csv"), kind, suite)] for most in (1, 64)
         )
-        assert f"| {title} | {' | '.join(tiles)} |" in SPEED
+        assert f"| {title} | {pairs(tiles)} |" in SPEED
         direct += default
     assert f"Without `max_error`, these ratios are {min(direct)} to {max(direct)}." in " ".join(SPEED.split())
     smallest = min(row[0] for row in ratios_of(tables_of("tiles_64.csv")))
@@ -269,7 +274,7 @@ def glance(found: dict[tuple[str, str, str], dict[str, float]]) -> Iterator[str]
     """Lines of the table by class and pass."""
     for name in GLANCE:
         cells = [found[name, way, layout] for way in PASSES for layout in ("NXC", "NCX")]
-        yield f"| {name} | {' | '.join(f'{geometric_mean(c.values()):.2f}' if c else '-' for c in cells)} |"
+        yield f"| {name} | {pairs(f'{geometric_mean(c.values()):.2f}' if c else '-' for c in cells)} |"
 
 
 def slow(found: dict[tuple[str, str, str], dict[str, float]], count: int = 5) -> Iterator[str]:
