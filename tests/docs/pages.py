@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from itertools import islice, product
 from typing import Any
 
@@ -51,10 +51,16 @@ print(dst.shape)
   spatial axis. `infer_shapes`, `explain` and `vjp` have the defaults of the [functions](api/functions.md) instead.
 - You can add or omit `-1` at the end of a name, unless the result is the name of another operator.
 
-[Shapes and padding](shapes.md#the-letters) explains the letters in the formulas. Titles have the oneDNN generations
-of an operator, because one name can have different attributes in each:
+[Shapes and padding](shapes.md#the-letters) explains the letters in the formulas. Parentheses contain the oneDNN
+generations of an operator, because one name can have different attributes in each:
 """
-ABSENT_PADS = "- [Absent pads](shapes.md#pads-of-older-names) are calculated."
+NEWEST = ("G3",)
+OLDER_HEAD = """\
+## Older names
+
+A result has the shape that the newer operator gives it, but `output_shape` may have only the spatial extents. If you
+omit the pads of an operator with "ConvolutionBackprop" in its name, they are
+[calculated](shapes.md#pads-of-older-names)."""
 COMMON_HEAD = """\
 ## Attributes
 
@@ -90,16 +96,33 @@ def operators_page() -> str:
         lines += ["", head, "", "| attribute | type | default | values |", "|---|---|---|---|"]
         lines += map(_attribute_row, attributes)
     lines += ["", DEVIATIONS]
-    for op in OPERATORS:
-        inputs = ", ".join(f"`{p.name}`" + " (optional)" * (not p.required) for p in op.operands)
+    for op in (each for each in OPERATORS if each.generations == NEWEST):
         lines += ["", f"## {op.name} ({', '.join(op.generations)})", ""]
-        lines += [f"- Operands: {inputs}. Result: `{op.output.name}`.", f"- Shape: {_code_of_names(op)}."]
+        lines += [f"- Operands: {_operands(op)}. Result: `{op.output.name}`.", f"- Shape: {_code_of_names(op)}."]
         if _has_weights(op):
-            of_op = (each for each in op.attributes if each not in common)
-            shown = ", ".join(f"`{a.name}` (default {a.default})" if a.choices else f"`{a.name}`" for a in of_op)
-            lines += [f"- More attributes: {shown}."]
-        lines += [f"- Specification: {op.document}.", *[ABSENT_PADS] * op.calculates_pads]
+            lines += [f"- More attributes: {_attributes(op, common)}."]
+        lines += [f"- Specification: {op.document}."]
+    lines += [
+        "",
+        OLDER_HEAD,
+        "",
+        "| operator | operands | result | more attributes | specification |",
+        "|---|---|---|---|---|",
+    ]
+    for op in (each for each in OPERATORS if each.generations != NEWEST):
+        name, more = f"{op.name} ({', '.join(op.generations)})", _attributes(op, common) if _has_weights(op) else ""
+        lines += [f"| {name} | {_operands(op)} | `{op.output.name}` | {more} | {op.document} |"]
     return "\n".join(lines) + "\n"
+
+
+def _operands(op: Operator) -> str:
+    return ", ".join(f"`{p.name}`" + " (optional)" * (not p.required) for p in op.operands)
+
+
+def _attributes(op: Operator, common: Container[Attribute]) -> str:
+    """Return the attributes of an operator that not all operators have."""
+    of_op = (each for each in op.attributes if each not in common)
+    return ", ".join(f"`{a.name}` (default {a.default})" if a.choices else f"`{a.name}`" for a in of_op)
 
 
 def _code_of_names(op: Operator) -> str:
