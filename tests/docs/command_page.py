@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Container
 
-from convgrad.cli import COMMANDS, parser
+from convgrad.cli import COMMANDS
 from convgrad.cli.exits import EXIT_CODES
 
 HEAD = """\
@@ -18,9 +18,9 @@ Look up commands and options here, or run `convgrad COMMAND --help`, which print
 how to do something, such as check a kernel, begin with the guide that the command's section names.
 
 - You can pass options before or after the other arguments. Text in quotes is one argument of the shell.
-- An output file gets its name only when it is complete, so that a failed command leaves no partial file. Without
-  `--force`, no existing file is replaced. With `--force`, a replaced file keeps its permissions, and a symbolic link
-  keeps its target.
+- An output file gets its name only when it is complete, so that a failed command leaves no partial file. An existing
+  file is replaced only with `--force`, and keeps its permissions. A symbolic link keeps its target.
+- `convgrad --version` prints the version.
 - An error is one line on standard error. A second line may have a command that reproduces the error.
 """
 
@@ -40,11 +40,9 @@ With `--json`, an error is also the last object on standard output:
 def command_line_page() -> str:
     """Return the page: every command with its arguments, and the exit codes."""
     commands = {name: importlib.import_module(f"convgrad.cli.parsers.{name}").parser() for name in COMMANDS}
-    links = [f"| [`{c.prog}`](#{c.prog.replace(' ', '-')}) | {_text(COMMANDS[name])} |" for name, c in commands.items()]
-    root = [_row(action) for action in parser()._actions if action.option_strings]
     every = Counter(_row(action) for command in commands.values() for action in command._actions)
     shared = [row for row, count in every.items() if 1 < count < len(commands)]  # all commands have --help
-    lines = [HEAD, "| command | purpose |", "|---|---|", *links, "", "Without a command:", "", *root]
+    lines = [HEAD.rstrip()]
     for name, command in commands.items():
         lines += ["", f"## {command.prog}", "", _text(command.description), "", "```text", *command.examples, "```"]
         lines += ["", f"More: {SEE[name]}."] if name in SEE else []

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from itertools import islice, product
 from typing import Any
 
@@ -51,18 +51,24 @@ print(dst.shape)
   spatial axis. `infer_shapes`, `explain` and `vjp` have the defaults of the [functions](api/functions.md) instead.
 - You can add or omit `-1` at the end of a name, unless the result is the name of another operator.
 
-[Shapes and padding](shapes.md#the-letters) explains the letters in the formulas. The heading of each operator shows the
-oneDNN generations in which it exists, because the same name can have different attributes in each:
+[Shapes and padding](shapes.md#the-letters) explains the letters in the formulas. Parentheses contain the oneDNN
+generations of an operator, because one name can have different attributes in each:
 """
-ABSENT_PADS = "- [Absent pads](shapes.md#pads-of-older-names) are calculated."
+NEWEST = ("G3",)
+OLDER_HEAD = """\
+## Older names
+
+A result has the shape that the newer operator gives it, but `output_shape` may have only the spatial extents. If you
+omit the pads of an operator with "ConvolutionBackprop" in its name, they are
+[calculated](shapes.md#pads-of-older-names)."""
 COMMON_HEAD = """\
 ## Attributes
 
 All operators with weights have these attributes. Operators without weights have only `data_format`."""
 DEVIATIONS = """\
-The section also names the specification that convgrad follows. There are two exceptions: [auto_pad](shapes.md#auto-pad)
-of data gradients follows the text of the specification instead of its formula, and `IOX` with groups
-([Layouts](shapes.md#layouts)) divides "out" instead of "in"."""
+convgrad follows the specification that a section names, with two exceptions: [auto_pad](shapes.md#auto-pad) of data
+gradients follows its text instead of its formula, and `IOX` with groups ([Layouts](shapes.md#layouts)) divides "out"
+instead of "in"."""
 MORE_HEAD = """\
 Each operator's section lists which of these attributes it also has. If a format has two rows, the second row is for
 transposed operators:"""
@@ -90,22 +96,40 @@ def operators_page() -> str:
         lines += ["", head, "", "| attribute | type | default | values |", "|---|---|---|---|"]
         lines += map(_attribute_row, attributes)
     lines += ["", DEVIATIONS]
-    for op in OPERATORS:
-        inputs = ", ".join(f"`{p.name}`" + " (optional)" * (not p.required) for p in op.operands)
+    for op in (each for each in OPERATORS if each.generations == NEWEST):
         lines += ["", f"## {op.name} ({', '.join(op.generations)})", ""]
-        lines += [f"- Operands: {inputs}. Result: `{op.output.name}`.", f"- Shape: {_code_of_names(op)}."]
+        lines += [f"- Operands: {_operands(op)}. Result: `{op.output.name}`.", f"- Shape: {_code_of_names(op)}."]
         if _has_weights(op):
-            of_op = (each for each in op.attributes if each not in common)
-            shown = ", ".join(f"`{a.name}` (default {a.default})" if a.choices else f"`{a.name}`" for a in of_op)
-            lines += [f"- More attributes: {shown}."]
-        lines += [f"- Specification: {op.document}.", *[ABSENT_PADS] * op.calculates_pads]
+            lines += [f"- More attributes: {_attributes(op, common)}."]
+        lines += [f"- Specification: {op.document}."]
+    lines += [
+        "",
+        OLDER_HEAD,
+        "",
+        "| operator | operands | result | more attributes | specification |",
+        "|---|---|---|---|---|",
+    ]
+    for op in (each for each in OPERATORS if each.generations != NEWEST):
+        name, more = f"{op.name} ({', '.join(op.generations)})", _attributes(op, common) if _has_weights(op) else ""
+        lines += [f"| {name} | {_operands(op)} | `{op.output.name}` | {more} | {op.document} |"]
     return "\n".join(lines) + "\n"
+
+
+def _operands(op: Operator) -> str:
+    return ", ".join(f"`{p.name}`" + " (optional)" * (not p.required) for p in op.operands)
+
+
+def _attributes(op: Operator, common: Container[Attribute]) -> str:
+    """Return the attributes of an operator that not all operators have."""
+    of_op = (each for each in op.attributes if each not in common)
+    return ", ".join(f"`{a.name}` (default {a.default})" if a.choices else f"`{a.name}`" for a in of_op)
 
 
 def _code_of_names(op: Operator) -> str:
     """Return the rule of the result's shape, with the operator's names as code."""
     names = {each.name for each in op.operands} | {each.name for each in op.attributes}
-    return re.sub(r"\b\w{3,}\b", lambda word: f"`{word[0]}`" if word[0] in names else word[0], op.shape_rule)
+    rule = op.shape_rule.replace("which you must pass as an operand or attribute", "a required operand or attribute")
+    return re.sub(r"\b\w{3,}\b", lambda word: f"`{word[0]}`" if word[0] in names else word[0], rule)
 
 
 def _has_weights(op: Operator) -> bool:
@@ -116,7 +140,7 @@ def _has_weights(op: Operator) -> bool:
 def _attribute_row(a: Attribute) -> str:
     values = ", ".join(a.choices) or (">= " + str(a.minimum))
     default = a.default if a.default is not None else ("zeros" if a.name.startswith("pads") else "none")
-    kind = {"s64": "integer", "s64[]": "list of integers", "string": "string"}[a.type] + ", one per axis" * a.per_axis
+    kind = {"s64": "integer", "s64[]": "integers", "string": "string"}[a.type] + ", one per axis" * a.per_axis
     return f"| `{a.name}` | {kind} | {'required' if a.required else default} | {values} |"
 
 

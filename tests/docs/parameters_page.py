@@ -17,33 +17,19 @@ HEAD = """\
 # Parameters
 
 You need this page if you know a layer of another library and look for the name of a parameter. All functions of
-`convgrad` use the same names. For example, this call has parameters of all three tables:
+`convgrad` use the same names, for example `strides` for every layer. The functions of `convgrad.torch` and
+`convgrad.jax` have the [names of PyTorch and JAX](names.md) instead.
 
-```python
-import numpy as np
-import convgrad
-
-src, diff_dst = np.ones((2, 9, 9, 3), np.float32), np.ones((2, 5, 5, 4), np.float32)
-diff_weights = convgrad.convolution_backward_weights(
-    src, diff_dst, (3, 3, 3, 4), strides=2, pads_begin=1, pads_end=1, threads=2
-)
-print(diff_weights.shape)
-```
-```text
-(3, 3, 3, 4)
-```
-
-Each function has only some of these parameters ([Functions](api/functions.md)), and if a parameter has several rows,
-they belong to different functions. The functions of `convgrad.torch` and `convgrad.jax` have the
-[names of PyTorch and JAX](names.md) instead.
+Each function has only some of these parameters ([Functions](api/functions.md)). If a parameter has several rows, they
+belong to different functions. A parameter with one int per axis also accepts one int for all spatial axes.
 """
 TITLES = {
-    "Arrays and shapes": "Pass these first. Their order is that of the function's signature.",
-    "Attributes": "The functions of a layer share these attributes, so that you can define them once and pass\n"
-    "`**layer` to each function:",
+    "Arrays and shapes": "Pass these first, in the order of the function's signature.",
+    "Attributes": "The functions of a layer share these, so that you can pass the same `**layer` to each function:",
     "Options": "These decide how a result is computed and stored:",
 }
 NAMED = {"operator", "inputs"}
+INTS = re.compile(", one int (?:for all spatial axes )?or one per axis")
 ATTRIBUTES = {"attributes", "transposed"} | {each.name for op in OPERATORS for each in op.attributes}
 
 
@@ -74,7 +60,8 @@ def rows(name: str, parameters: list[Parameter]) -> Iterator[str]:
     meanings: dict[str, dict[str, None]] = {}
     for one in parameters:
         text = TEXTS[name]
-        text = re.sub(r",? of shape \{shape\}|\{names\}", "", text if isinstance(text, str) else text[one.default])
+        text = text if isinstance(text, str) else text[one.default]
+        text = re.sub(r",? of shape \{shape\}|\{names\}", "", INTS.sub(", one int per axis", text))
         default = "required" if one.default is Parameter.empty else f"`{one.default!r}`".replace("'", '"')
         meanings.setdefault(text, {})["-" if one.kind == Parameter.VAR_KEYWORD else default] = None
     for text, defaults in meanings.items():

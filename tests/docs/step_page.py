@@ -20,28 +20,27 @@ HEAD = """\
 # Operators of a training step
 
 You need this page if you want to compute one of these operators yourself, with the bits of
-[`same_bits()`](training_step.md), for example in another framework. Each row defines operators of ATen, and also
-their in-place and `out` forms. All functions, modules and optimizers of PyTorch call these operators.
+[`same_bits()`](training_step.md), for example in another framework. Each row defines operators of ATen, which all
+functions, modules and optimizers of PyTorch call, and their in-place and `out` forms.
 
-- **Operations.** Each operation of a formula rounds to f32 once, and a product is rounded before it is added, unless
-  the formula says "fused". A formula "in f64" rounds to f64 after each operation, and its result to f32.
+- **Operations.** Each operation of a formula rounds to f32 once, also a product before it is added, unless the
+  formula says "fused". A formula "in f64" rounds to f64 after each operation, and its result to f32.
 - **Functions** such as exp are sequences of f32 operations, unless the formula says "in f64". They are programs in
   `functions.py` and `maps.py` of `src/convgrad/spec/elementwise/`.
-- **Random numbers** r are numbers of PyTorch's generator, in row-major order of the indices. They are f64 unless the
-  formula names another type.
+- **Random numbers** r are f64 numbers of PyTorch's generator, unless the formula names another type, in row-major order
+  of the indices.
 - **Types.** bf16 and f16 tensors are converted to f32 first, and the result is rounded once. Only these
   operators accept f64 tensors: {f64}.
-- **Error.** u is 2^-24, v is 2^-53, and h is the rounding depth of the sum. Each bound limits the error of one element,
-  compared with the formula in exact arithmetic. An ulp of a number is 2^-23 times the largest power of two up to
-  the number. For bf16 and f16, add the rounding to this type.
+- **Error.** Each bound limits the error of one element, compared with the formula in exact arithmetic. u is 2^-24, v is
+  2^-53, h is the rounding depth of the sum, and R is u abs(result). An ulp of a number is 2^-23 times the largest power
+  of two up to the number. For bf16 and f16, add the rounding to this type.
 """
 TITLES = {
     "no sum": ("Without a sum", "G is `grad_output`, divided by the number of losses if the loss is their mean."),
     "f64 sections": (
         "Sums in f64 sections",
         "These sums have the order of [Numerics](numerics.md#operators-of-a-training-step), and are rounded to f32\n"
-        "once. The positions are the indices over which the sum runs, in row-major order, because memory formats must\n"
-        "not matter.",
+        "once. The positions are the indices of the sum in row-major order, because memory formats must not matter.",
     ),
     "one after another": (
         "Sums of few terms",
@@ -76,14 +75,15 @@ def _lines() -> Iterator[str]:
         for name, texts in shared.items():
             for each in texts:
                 text = text.replace(each, name)
-        return BY_MAP.sub("", text.replace("(grad_output, / count for the mean)", "G"))
+        return BY_MAP.sub("", text.replace("(grad_output, / count for the mean)", "G")).replace("u abs(result)", "R")
 
     ordered = sorted(_rows(), key=lambda row: row.names[0].strip("_"))
     for order, (title, words) in TITLES.items():
         yield f"\n## {title}\n\n{words}\n\n"
         if order == "f64 sections":
             yield "Some rows refer to these formulas by name:\n\n| name | formula | largest error |\n|---|---|---|\n"
-            yield from (f"| {name} | {formula} | {bound} |\n" for name, (formula, bound) in shared.items())
+            for name, (formula, bound) in shared.items():
+                yield f"| {name} | {formula} | {bound.replace('u abs(result)', 'R')} |\n"
             yield "\n"
         functions = [row for row in ordered if row.order == order and FUNCTION.fullmatch(short(row.formula))]
         if functions:

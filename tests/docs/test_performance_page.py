@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from statistics import geometric_mean, median
 from typing import Any
 
@@ -22,7 +22,7 @@ PAGE, SERIES, SPEED = (
 WORDS = " ".join(SERIES.split())
 XEON, ONE_THREAD, BF16 = "xeon_f32.csv", "zen5_f32_1thread.csv", "zen5_bf16.csv"
 XEON_BF16 = "xeon_bf16.csv"
-BF16_ONE_THREAD, F16, F16_ONE_THREAD = "zen5_bf16_1thread.csv", "zen5_f16.csv", "zen5_f16_1thread.csv"
+BF16_ONE_THREAD, F16 = "zen5_bf16_1thread.csv", "zen5_f16.csv"
 
 
 def rows_of(name: str) -> list[dict[str, str]]:
@@ -45,10 +45,9 @@ def test_ranges_by_type_are_of_the_committed_runs(tables_of: Callable[..., Table
 
 def test_bf16_with_amx_is_as_the_page_says(tables_of: Callable[..., Tables]) -> None:
     tables, words = tables_of(XEON_BF16), " ".join(PAGE.split())
-    for suite in ("dense", "depthwise"):
-        forward, data, weights = (cell(tables, "bf16", suite, direction, "NXC").split(",")[0] for direction in PASSES)
-        means = f"{forward} for forward passes, {data} for data gradients and {weights} for weight gradients"
-        assert f"mean ratios of {suite} layers are {means}" in words
+    forward, data, weights = (cell(tables, "bf16", "dense", direction, "NXC").split(",")[0] for direction in PASSES)
+    means = f"{forward} for forward passes, {data} for data gradients and {weights} for weight gradients"
+    assert f"mean ratios of dense layers are {means}" in words
 
 
 def test_predictions_are_counted() -> None:
@@ -96,7 +95,7 @@ def test_costs_of_arrays_parts_and_pauses() -> None:
         count: f"{median(float(row['ratio']) for row in rows_of('partials.csv') if row['pieces'] == count):.2f} times"
         for count in ("2", "16")
     }
-    assert f"take {parts['2']} as long as a plain call for 2 parts in the median, and {parts['16']} for 16" in WORDS
+    assert f"take {parts['2']} as long as a plain call for 2 parts, and {parts['16']} for 16" in WORDS
     idle = [row for row in rows_of("after_a_rest.csv") if row["busy"] == "0"]
     ratios = [[float(row["ratio"]) for row in idle if row["gap_ms"] == gap] for gap in ("0", "20")]
     at_once, after = (f"{min(each):.2f} to {max(each):.2f} times" for each in ratios)
@@ -169,13 +168,17 @@ def cell(tables: Tables, *key: str) -> str:
     return f"{geometric_mean(ratios.values()):.2f}, {ratios[slowest]:.2f} ({slowest})" if ratios else "-"
 
 
+def pairs(cells: Iterable[str]) -> str:
+    """Return the cells of a row, each of which has the ratios with channels last and first."""
+    return " | ".join(map(", ".join, zip(*[iter(cells)] * 2, strict=True)))
+
+
 RUNS = {
     "f32, two threads": RUN,
     "f32, one thread": ONE_THREAD,
     "bf16, two threads": BF16,
     "bf16, one thread": BF16_ONE_THREAD,
     "f16, two threads": F16,
-    "f16, one thread": F16_ONE_THREAD,
     "f32, Xeon with AMX": XEON,
     "bf16, Xeon with AMX": XEON_BF16,
 }
@@ -201,7 +204,7 @@ def run_rows(tables_of: Callable[..., Tables]) -> list[str]:
             for way in PASSES for layout in ("NXC", "NCX")
         ]  # fmt: skip
         slower = sum(row[0] < 1 for row in found) / len(found)
-        lines.append(f"| {words} | `{name}` | {' | '.join(f'{mean:.2f}' for mean in means)} | {100 * slower:.0f} % |")
+        lines.append(f"| {words} | `{name}` | {pairs(f'{mean:.2f}' for mean in means)} | {100 * slower:.0f} % |")
     return lines
 
 
@@ -229,7 +232,7 @@ def test_means_of_tiles_are_those_of_the_committed_runs(tables_of: Callable[...,
         default, tiles = (
             [one.split(",")[0] for one in cells_of(tables_of(f"{name}_{most}.csv"), kind, suite)] for most in (1, 64)
         )
-        assert f"| {title} | {' | '.join(tiles)} |" in SPEED
+        assert f"| {title} | {pairs(tiles)} |" in SPEED
         direct += default
     assert f"Without `max_error`, these ratios are {min(direct)} to {max(direct)}." in " ".join(SPEED.split())
     smallest = min(row[0] for row in ratios_of(tables_of("tiles_64.csv")))
@@ -271,7 +274,7 @@ def glance(found: dict[tuple[str, str, str], dict[str, float]]) -> Iterator[str]
     """Lines of the table by class and pass."""
     for name in GLANCE:
         cells = [found[name, way, layout] for way in PASSES for layout in ("NXC", "NCX")]
-        yield f"| {name} | {' | '.join(f'{geometric_mean(c.values()):.2f}' if c else '-' for c in cells)} |"
+        yield f"| {name} | {pairs(f'{geometric_mean(c.values()):.2f}' if c else '-' for c in cells)} |"
 
 
 def slow(found: dict[tuple[str, str, str], dict[str, float]], count: int = 5) -> Iterator[str]:
@@ -319,10 +322,8 @@ def test_layers_in_pairs_are_those_of_the_committed_runs() -> None:
     panels = {(row["what"], row["of"]): (int(row["pairs"]), int(row["single"])) for row in rows_of("pairs_digits.csv")}
     training = [count for (what, _), count in panels.items() if what.startswith("training")]
     assert {single for _, single in training} == {0}
-    assert f"In 4 epochs, all {sum(pairs for pairs, _ in training)} panels were computed in pairs." in WORDS
-    pairs, single = panels["gradients times 2^-66", "data gradients"]
-    assert f"The data gradients had {pairs + single} panels." in WORDS
-    assert f"2^-66, the kernel computed {single} of these panels term by term." in WORDS
+    count = sum(pairs for pairs, _ in training)
+    assert f"In 4 epochs of a small network, all {count} panels were computed in pairs (" in WORDS
     alike, converted = ([float(row[f"{name}_of_f32"]) for row in rows_of("pairs.csv")] for name in ("pairs", "single"))
     assert f"layers that use pairs are {min(alike):.2f} to {max(alike):.2f} times as fast as in f32" in WORDS
     words = f"{min(converted):.2f} to {max(converted):.2f} times as fast as f32"
@@ -369,8 +370,5 @@ def test_gains_of_measured_plans_are_those_of_the_committed_run() -> None:
     slower, faster = (round(100 * abs(gain - 1)) for gain in (min(means.values()), means[best]))
     words = f"Averaged over a suite of layers, tuning makes them {slower} % slower to {faster} % faster."
     assert words in " ".join(text.split())
-    fast, slow_ones = sum(gain > 1.1 for gain in gains), sum(gain < 0.95 for gain in gains)
-    words = " ".join(text.split())
-    assert f"We tuned {len(gains)} f32 layers" in words
-    assert f"{fast} became more than 1.1 times as fast (at most {max(gains):.2f} times)" in words
-    assert f"{slow_ones} became less than 0.95 times as fast (at worst {min(gains):.2f} times)." in words
+    words = f"Single f32 layers became {min(gains):.2f} to {max(gains):.2f} times as fast on"
+    assert words in " ".join(text.split())

@@ -1,9 +1,9 @@
 """Twenty public reports of wrong or misjudged gradients: each kernel's fault done again in a few lines, and judged.
 
-``python -m tests.verify.reports`` prints the table of docs/findings.md, with details and places. The page has the fault
-of each report. Faults are made of right calls: on operands read wrongly, of other attributes, in pieces that are
-rounded. Where a report does not say what the kernel did, the fault is one that does what it describes. Reports that
-call a right kernel wrong are right results here, which must be ok.
+``python -m tests.verify.reports`` prints the table of reports.md, with details and places. The table has the fault of
+each report, and docs/findings.md shows some of its rows. Faults are made of right calls: on operands read wrongly, of
+other attributes, in pieces that are rounded. Where a report does not say what the kernel did, the fault is one that
+does what it describes. Reports that call a right kernel wrong are right results here, which must be ok.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -20,7 +21,6 @@ import numpy as np
 
 import convgrad
 from convgrad.verify import Verdict, check
-from tests.support.places import DOCS
 
 Array = np.ndarray
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -222,13 +222,13 @@ def cells(verdict: Verdict) -> tuple[str, str, str]:
 
 
 def agrees(found: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    """Whether a verdict has the outcome and the defect of the page, which leaves out details and the place."""
+    """Whether a verdict has the outcome and the defect of the table, which leaves out details and the place."""
     return (found[0], found[1].partition(" (")[0]) == wanted
 
 
 def expected() -> dict[str, tuple[str, ...]]:
-    """Return the rows of the page by thread: fault, outcome and defect."""
-    page = (DOCS / "findings.md").read_text(encoding="utf-8").splitlines()
+    """Return the rows of the table by thread: fault, outcome and defect."""
+    page = Path(__file__).with_name("reports.md").read_text(encoding="utf-8").splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page if re.match(r"\| \S+/\S+#\d", line)]
     return {thread: tuple(others) for thread, *others in rows}
 
