@@ -14,6 +14,10 @@ PANELS_READ_FACTOR = Rate(2.0, "times", "time to read panels of B from a shared 
 PASS_SHARE = Rate(0.4, "of the second cache", "weights that all micro-tiles of a region use in one pass")
 MAX_OPEN_SUMS_BYTES = Count(4 << 20, "bytes", "maximum sums that wait in scratch between passes")
 OUTPUT_BLOCK_SHARE = Rate(0.25, "of the second cache", "maximum A that an output block reads")
+SCATTERED_BLOCK_SHARE = Rate(
+    1 / 32, "of the second cache", "A and output of a block, if panels use parts of a position"
+)
+SCATTERED_BLOCK_LINES = Count(2, "lines", "minimum lines of such a block")
 SPATIAL_BLOCK_SHARE = Rate(0.5, "of the second cache", "the same, if packing transposes positions of A")
 PACK_TOGETHER = Count(64, "positions", "minimum positions that a task packs, if A is packed once")
 PACK_TOGETHER_BYTES = Count(1 << 16, "bytes", "packed A of a task, if A is packed once")

@@ -146,6 +146,8 @@ def _a_ns(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tuple[int,
     inputs = prod(axis.padded_inputs if spec.padded else axis.inputs for axis in view.axes)
     channels = view.groups * view.channels
     read_inputs = inputs * prod(_halo(axis, size) for axis, size in zip(view.axes, block, strict=True))
+    if view.merged > 1 and spec.scatters_panels:
+        read_inputs = inputs  # blocks have few lines, so that those of the previous block are still in the cache
     read = machine.traffic_ns(FORMATS[spec.operand].dtype.itemsize) * spec.a.stride  # reads bring whole cache lines
     pack = pack_ns(machine, spec.a.contiguous) + paired_ns(spec.k_per_add)
     if spec.tiles and spec.a.contiguous == CHANNELS:

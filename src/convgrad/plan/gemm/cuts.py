@@ -148,12 +148,19 @@ def _output_block(view: ForwardNest, machine: Machine, spec: GemmSpec, wanted: i
     The axis ``last_axis``, along which most micro-tiles run, is cut after the other axes and in whole micro-tiles.
     """
     share = constants.SPATIAL_BLOCK_SHARE if spec.a.contiguous == SPATIAL else constants.OUTPUT_BLOCK_SHARE
-    room_bytes = max(1, int(machine.l2_bytes * share))
     size, have = [axis.extent for axis in view.axes], 1
     several = [axis for axis, extent in enumerate(size) if extent > 1]
+    lines_axis = -1
+    if view.merged > 1 and spec.scatters_panels:
+        lines_axis = max((axis for axis in several if axis != last_axis), default=-1)
     for axis in sorted(several, key=last_axis.__eq__):
-        extent, reached = size[axis], reached_bytes(view, size) + prod(size) * spec.pitch * F32_BYTES * spec.collects
-        unit, room = (spec.mr, room_bytes if have == 1 else 2 * room_bytes) if axis == last_axis else (1, room_bytes)
+        extent, unit = size[axis], spec.mr if axis == last_axis else 1
+        reached = reached_bytes(view, size) + prod(size) * spec.pitch * F32_BYTES * spec.collects
+        room = max(1, int(machine.l2_bytes * share * (2 if axis == last_axis and have > 1 else 1)))
+        if axis == lines_axis:
+            unit = max(constants.SCATTERED_BLOCK_LINES, view.axes[axis].parts.step)
+            reached += prod(size) * view.n * F32_BYTES
+            room = max(1, int(machine.l2_bytes * constants.SCATTERED_BLOCK_SHARE))
         pieces = max(1.0, reached / room, wanted / have)
         if axis == last_axis and reached <= shared.MAX_OUTPUT_BLOCK_BYTES:
             pieces = min(pieces, extent / (constants.MIN_OUTPUT_BLOCK_TILES * spec.mr))

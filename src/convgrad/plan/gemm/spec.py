@@ -170,6 +170,14 @@ class GemmSpec:
         return 0
 
     @property
+    def scatters_panels(self) -> bool:
+        """Whether each panel of B reads and writes only some channels of each position, which are far apart in memory.
+
+        Then output blocks have few lines, so that the next panels find the other channels of these lines in the cache.
+        """
+        return self.panel_channels > 0 and self.a.in_place and self.out == CHANNELS
+
+    @property
     def group_columns(self) -> int:
         """The columns of a group, if a panel has columns of several groups without a common stride; else 0."""
         return 0
