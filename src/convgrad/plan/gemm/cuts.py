@@ -12,7 +12,7 @@ from convgrad.plan.forward_nest import Along, ForwardNest
 from convgrad.plan.gemm import constants
 from convgrad.plan.gemm.spec import GemmSpec
 from convgrad.plan.machine import LINE_BYTES, Machine
-from convgrad.plan.recipe import F32_BYTES, SPATIAL
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 from convgrad.plan.regions import Parts
 from convgrad.plan.tree import levels_of
 
@@ -143,7 +143,7 @@ def _max_tiles(view: ForwardNest, block: Sequence[int], spec: GemmSpec, padded: 
 
 
 def _output_block(view: ForwardNest, machine: Machine, spec: GemmSpec, wanted: int, last_axis: int) -> tuple[int, ...]:
-    """Return a size of output blocks whose A fits in the cache and for which there are ``wanted`` blocks.
+    """Return a size of output blocks whose A and outputs fit in the cache, and for which there are ``wanted`` blocks.
 
     The axis ``last_axis``, along which most micro-tiles run, is cut after the other axes and in whole micro-tiles.
     """
@@ -155,7 +155,11 @@ def _output_block(view: ForwardNest, machine: Machine, spec: GemmSpec, wanted: i
         lines_axis = max((axis for axis in several if axis != last_axis), default=-1)
     for axis in sorted(several, key=last_axis.__eq__):
         extent, unit = size[axis], spec.mr if axis == last_axis else 1
-        reached = reached_bytes(view, size) + prod(size) * spec.pitch * F32_BYTES * spec.collects
+        reached, outputs = reached_bytes(view, size), prod(size) * F32_BYTES
+        if spec.collects:
+            reached += outputs * spec.pitch
+        elif spec.out == CHANNELS:
+            reached = max(reached, outputs * view.n)  # else panels would write to lines that left the cache
         room = max(1, int(machine.l2_bytes * share * (2 if axis == last_axis and have > 1 else 1)))
         if axis == lines_axis:
             unit = max(constants.SCATTERED_BLOCK_LINES, view.axes[axis].parts.step)
