@@ -6,19 +6,10 @@ import math
 from collections.abc import Sequence
 from math import prod
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from convgrad.torch.training.channels import (
-    ChannelProgram,
-    ChannelView,
-    Floats,
-    channels_of,
-    floats,
-    rows_of,
-    tensor_of,
-)
+from convgrad.torch.training.channels import ChannelProgram, ChannelView, Floats, channels_of, rows_of
 from convgrad.torch.training.row import SECTIONS, row
 from convgrad.torch.training.tensors import constant
 
@@ -318,29 +309,24 @@ def group_norm_backward(
         return torch.empty_like(input) if output_mask[0] else None, of_weight, of_bias
     view = _images(input, N, C, HxW)
     g = view.like(grad_out.reshape(view.tensor.shape))
-    of_sums, program = ChannelProgram(input.numel()), ChannelProgram(input.numel())
-    sums = of_sums.sums_of("products", view._replace(tensor=g), view.tensor, combined=False)
-    of_sums.run()
-    moments = [floats(saved).reshape(N, group) for saved in (mean, rstd)]
-    weights = _vector(weight, C, _NO_WEIGHT)
+    program = ChannelProgram(input.numel())
+    sums = program.sums_of("products", view._replace(tensor=g), view.tensor, combined=False)
+    moments = [program.in_f64(saved.reshape(N, group)) for saved in (mean, rstd)]
+    operands = *sums, *moments, _vector(weight, C, _NO_WEIGHT)
+    *scaled, products = program.coefficients("weighted_sums", (N, C), operands, 0, [torch.float64] * 3)
     of_input = None
     if output_mask[0]:
-        scaled = _of_groups(program, sums if weight is None else sums * floats(weight), group)
-        operands = *scaled, *moments, _NO_WEIGHT, weights, float(C // group * HxW)
-        coefficients = program.coefficients("gradient", (N, C), operands, 4)
-        of_input = program.mapped("normalize_backward", view, g, view.tensor, coefficients=coefficients).reshape(
-            input.shape
-        )
-    with np.errstate(all="ignore"):
-        centers, inverses = (values.repeat(C // group, 1) for values in moments)
-        products = (sums[1] - centers * sums[0]) * inverses
-    totals = [
-        program.totals(sums_of_images) if wanted else None
-        for sums_of_images, wanted in zip((products, sums[0]), output_mask[1:], strict=True)
-    ]
-    program.run()
+        of_groups = [program.totals(terms.numpy().reshape(N, group, C // group, 1))[..., 0] for terms in scaled]
+        factors = *moments, _NO_WEIGHT, operands[-1], float(C // group * HxW)
+        coefficients = program.coefficients("gradient", (N, C), (*of_groups, *factors), 4)
+        of_input = program.mapped("normalize_backward", view, g, view.tensor, coefficients=coefficients)
+        of_input = of_input.reshape(input.shape)
     to = _type_of(weight, input)
-    of_weight, of_bias = (None if sums is None else tensor_of(sums, to) for sums in totals)
+    of_weight, of_bias = (
+        program.rounded(program.totals(sums_of_images), to) if wanted else None
+        for sums_of_images, wanted in zip((products.numpy(), sums[0]), output_mask[1:], strict=True)
+    )
+    program.run()
     return of_input, of_weight, of_bias
 
 
