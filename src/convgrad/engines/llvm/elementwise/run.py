@@ -74,15 +74,15 @@ class PreparedDriver:
 def prepared(parts: tuple[PreparedStage, ...], threads: int, separate_rows: bool = False) -> PreparedDriver:
     """Return the call that computes stages in order.
 
-    If ``separate_rows``, no stage reads rows of another task. Then each task computes all stages if the tensors do not
-    fit into the last cache. Smaller tensors are faster in order, because a stage then reads, or writes as it reads.
+    If ``separate_rows``, no stage reads rows of another task. Then each task computes all stages, unless the tensors fit
+    into the second cache, where the next stage finds them too.
     """
     return PreparedDriver(parts, threads, separate_rows and not _fit_cache(parts))
 
 
 def _fit_cache(parts: tuple[PreparedStage, ...]) -> bool:
-    """Return whether all that stages read and write fits into the last cache."""
-    return _traffic(parts) <= _machine(parts).l3_bytes
+    """Return whether all that stages read and write fits into the second cache."""
+    return _traffic(parts) <= _machine(parts).l2_bytes
 
 
 def _traffic(parts: tuple[PreparedStage, ...]) -> int:
