@@ -17,6 +17,8 @@ from convgrad.spec.elementwise.arithmetic import (
     bits_of,
 )
 
+_MAX_POWER = 256.0  # above all that are specified
+
 
 def constant(f: Function, kind: str, number: float) -> Value:
     """Return a vector with the same number, rounded to its type, in all lanes."""
@@ -70,6 +72,8 @@ class Vector:
         return Vector(self.f, self.f.op(self.value.type, f"fneg {self.value}"))
 
     def _by(self, what: str, a: Vector | float, b: Vector | float) -> Vector:
+        if what == "fmul" and isinstance(a, Vector) and isinstance(b, Power) and b.exponent is not None:
+            return b.scaled(a)
         kind = self.value.type
         left, right = (
             operand.value if isinstance(operand, Vector) else constant(self.f, kind, operand) for operand in (a, b)
@@ -77,11 +81,43 @@ class Vector:
         return Vector(self.f, self.f.op(left.type, f"{what} {left}, {right.name}"))
 
 
+@dataclass(frozen=True)
+class Power(Vector):
+    """Powers of two. AVX-512 multiplies by them in one instruction, which rounds ``exponent`` down.
+
+    ``power`` is the number whose power is the product of two powers.
+    """
+
+    exponent: Value | None = None
+    power: Value | None = None
+
+    def scaled(self, a: Vector) -> Vector:
+        """Return ``a`` times the powers. The first of two such products is exact, so both are one instruction."""
+        assert self.exponent is not None
+        if isinstance(a, Scaled) and self.power is not None and a.power == self.power:
+            return Vector(self.f, _scaled(self.f, a.before, self.power))
+        return Scaled(self.f, _scaled(self.f, a.value, self.exponent), a.value, self.power)
+
+
+@dataclass(frozen=True)
+class Scaled(Vector):
+    """The numbers ``before`` times the first of the two powers of two of ``power``."""
+
+    before: Value
+    power: Value | None
+
+
+def _scaled(f: Function, a: Value, exponent: Value) -> Value:
+    name = "llvm.x86.avx512.mask.scalef.ps.512"
+    return f.intrinsic(a.type, name, a, exponent, a, "i16 -1", "i32 4")  # all lanes, rounded as usual
+
+
 class VectorOperations:
     """The operations on vectors of ``lanes`` numbers; see ``Operations`` of the specification."""
 
-    def __init__(self, f: Function, lanes: int, wide: bool = False) -> None:
-        self.f, self.lanes = f, lanes
+    def __init__(self, f: Function, lanes: int, wide: bool = False, scales: bool = False) -> None:
+        """``scales`` is whether an instruction multiplies by powers of two."""
+        self.f, self.lanes, self.scales = f, lanes, scales
         self.kind, self.whole = (f"<{lanes} x {kind}>" for kind in (("double", "i64") if wide else ("float", "i32")))
 
     def fma(self, a: Vector | float, b: Vector | float, c: Vector | float) -> Vector:
@@ -134,7 +170,17 @@ class VectorOperations:
         k = self._whole("sub", self._bits(power), bits_of(NEAREST_INTEGER))
         half = self._whole("ashr", k, 1)
         remainder = self.f.op(self.whole, f"sub {k}, {half.name}")
-        return self._power_of_two(half), self._power_of_two(remainder)
+        powers = self._power_of_two(half), self._power_of_two(remainder)
+        if not self.scales:
+            return powers
+        number = power - NEAREST_INTEGER
+        number = self.select(self.less(number, _MAX_POWER), number, _MAX_POWER)  # NaN times 2^inf would be inf
+        exponents = number * 0.5, self.fma(number, 0.5, 0.5)
+        first, second = (
+            Power(self.f, factor.value, exponent.value, number.value)
+            for factor, exponent in zip(powers, exponents, strict=True)
+        )
+        return first, second
 
     def split(self, a: Vector) -> tuple[Vector, Vector]:
         """Return the significand and the exponent."""

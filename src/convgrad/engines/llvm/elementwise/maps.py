@@ -129,7 +129,7 @@ def emit_elements(f: Function, spec: MapSpec, pointers: list[Value], length: Val
     lanes = spec.isa.lanes // 2 if wide else spec.isa.lanes
     number = "double" if wide else "float"
     of_row = {at: f.splat(f.load(number, pointers[at]), lanes) for at in range(count) if spec.formats[at] == PER_ROW}
-    arithmetic = VectorOperations(f, lanes, wide)
+    arithmetic = VectorOperations(f, lanes, wide, scales=lanes == 16)
 
     def loaded(fmt: str, pointer: Value, mask: Value | None) -> Value:
         if fmt == F64.name:

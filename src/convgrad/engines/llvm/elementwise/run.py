@@ -74,8 +74,8 @@ class PreparedDriver:
 def prepared(parts: tuple[PreparedStage, ...], threads: int, separate_rows: bool = False) -> PreparedDriver:
     """Return the call that computes stages in order.
 
-    If ``separate_rows``, no stage reads rows of another task. Then each task computes all stages, unless the tensors fit
-    into the second cache, where the next stage finds them too.
+    If ``separate_rows``, no stage reads rows of another task. Then each task computes all stages, unless the tensors
+    fit into the second cache, where the next stage finds them too.
     """
     return PreparedDriver(parts, threads, separate_rows and not _fit_cache(parts))
 
