@@ -15,15 +15,16 @@ from torch import Tensor
 from convgrad.arrays.libraries.torch import TORCH
 from convgrad.engines.addresses import address_of
 from convgrad.engines.settings import on
-from convgrad.engines.tensors import PER_ROW, TASK_ELEMENTS, Extents, Strided, Summands
+from convgrad.engines.tensors import PER_ROW, TASK_ELEMENTS, Extents, Strided, Summands, rows_of_task
 from convgrad.formats import F32, F64, FORMATS
 from convgrad.functional import elementwise
-from convgrad.spec.elementwise.sums import SECTION
 from convgrad.torch.kernels import LAST, is_channels_last, threads_of_call
 from convgrad.torch.training.tensors import F32_BYTES, NAMES, NUMBER, REMEMBERED, ROW_NUMBER, allocated, read_address
 
 Floats = NDArray[np.float64]  # sums, or coefficients per channel
 _F64_BYTES = 8
+CHANNEL_ELEMENTS = 1 << 17  # of a channel that tasks compute alone: the second cache has two tensors of them
+TASKS_PER_THREAD = 4  # if they have more elements than other tasks
 _OF_IMAGES = "f64 of images"  # how an operand is read: one f64 per image and channel
 
 
@@ -83,21 +84,24 @@ def _vectors(coefficients: Sequence[Tensor], fmt: str) -> tuple[Vector, ...]:
 class ChannelProgram:
     """Maps, sums and coefficients per channel, which one driver computes in order. Results are there after ``run``.
 
-    If ``columns`` is a number, no row of the ``columns`` elements needs another row; see ``Program``.
+    If ``by_rows`` is not 0, no channel needs another one; see ``Program``.
     """
 
     __slots__ = ("_copies", "_program", "_small")
 
-    def __init__(self, elements: int, columns: int | None = None) -> None:
+    def __init__(self, elements: int, by_rows: int = 0) -> None:
         self._small = elements <= TASK_ELEMENTS
-        self._program = elementwise.Program(1 if self._small else threads_of_call(), columns)
+        self._program = elementwise.Program(1 if self._small else threads_of_call(), by_rows)
         self._copies: list[tuple[Tensor, Tensor]] = []
 
     @classmethod
-    def of_rows(cls, view: ChannelView) -> ChannelProgram:
-        """Return a program for a tensor's rows. Sums of rows that are longer than a section need a tree."""
-        positions = view.shape[2]
-        return cls(view.tensor.numel(), positions if positions <= SECTION else None)
+    def by_channel(cls, view: ChannelView) -> ChannelProgram:
+        """Return a program whose tasks compute all stages of some channels, while a cache has them, where they can."""
+        images, channels, positions = view.shape
+        elements = images * positions
+        is_enough = elements <= CHANNEL_ELEMENTS and channels >= TASKS_PER_THREAD * threads_of_call()
+        is_separate = not view.last and (elements <= TASK_ELEMENTS or is_enough)
+        return cls(view.tensor.numel(), rows_of_task(elements) if is_separate else 0)
 
     def mapped(
         self,

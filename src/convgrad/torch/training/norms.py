@@ -98,7 +98,7 @@ def batch_norm(
     running = running_mean, running_var
     if (running_mean is None) != (running_var is None):
         raise ValueError("batch_norm: give both running_mean and running_var, or neither")
-    program = ChannelProgram(input.numel())
+    program = ChannelProgram.by_channel(view)
     if training:
         sums = program.sums_of("squares", view)
         *coefficients, inverse = _moments(
@@ -149,7 +149,7 @@ def batch_norm_backward(
     view = channels_of(input)
     g = view.like(grad_out)
     images, channels, positions = view.shape
-    program = ChannelProgram(input.numel())
+    program = ChannelProgram.by_channel(view)
     sums = program.sums_of("products", view._replace(tensor=g), view.tensor)
     to = _type_of(weight, input)
     moments = (save_mean, save_invstd) if train else (running_mean, running_var)
@@ -184,7 +184,7 @@ def layer_norm(
     _check_types(input, weight, bias)
     view = _rows(input, normalized_shape)
     _, rows, positions = view.shape
-    program = ChannelProgram.of_rows(view)
+    program = ChannelProgram.by_channel(view)
     sums = program.sums_of("squares", view)
     *coefficients, inverse = _moments(program, sums, (rows,), positions, eps, (_NO_WEIGHT, _NO_BIAS))
     if weight is None and bias is None:
@@ -223,7 +223,7 @@ def layer_norm_backward(
     of_input = of_weight = of_bias = None
     if output_mask[0]:
         columns = [] if weight is None else [_column(weight, positions, 1.0)]
-        of_g, program = view._replace(tensor=g), ChannelProgram.of_rows(view)
+        of_g, program = view._replace(tensor=g), ChannelProgram.by_channel(view)
         sums = program.sums_of("weighted_products" if columns else "products", of_g, view.tensor, columns=columns)
         operands = *sums, center, inverse, _NO_WEIGHT, _NO_WEIGHT, float(positions)
         coefficients = program.coefficients("gradient", (rows,), operands, 4)

@@ -29,11 +29,15 @@ STRIDES = Record("outer", "row")  # the strides of outer axis and rows, in bytes
 
 @dataclass(frozen=True)
 class MapSpec:
-    """What the code of a map depends on: ``formats`` are those of the operands, then of the results to store."""
+    """What the code of a map depends on: ``formats`` are those of the operands, then of the results to store.
+
+    ``by_rows`` is whether a task has some rows at all places of the outer axis.
+    """
 
     isa: Isa
     name: str
     formats: tuple[str, ...]
+    by_rows: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class ListsSpec:
 
 def arguments_of(spec: MapSpec) -> Record:
     """Return the arguments of the tasks."""
-    numbers = Record("rows", "all_rows", "columns", "task_rows", "task_columns", "column_blocks")
+    numbers = Record("outers", "rows", "columns", "task_rows", "task_columns", "column_blocks")
     return record_of(len(spec.formats), Record(), numbers)
 
 
@@ -65,10 +69,16 @@ def record_of(tensors: int, places: Record, numbers: Record) -> Record:
 
 def emit_task(f: Function, spec: MapSpec, a: Named, task: Value) -> None:
     """Emit the map of a block of rows and columns."""
+    if spec.by_rows:
+        first = task * a.task_rows
+        rows = f.min(a.task_rows, a.rows - first)
+        with digits_from(f, f.value(0), a.outers * rows, rows) as (outer, row):
+            _row(f, spec, a, outer, first + row, f.value(0), a.columns)
+        return
     row_block, column_block = f.divided(task, a.column_blocks)
     first, column = row_block * a.task_rows, column_block * a.task_columns
     length = f.min(a.task_columns, a.columns - column)
-    with digits_from(f, first, f.min(a.task_rows, a.all_rows - first), a.rows) as (outer, row):
+    with digits_from(f, first, f.min(a.task_rows, a.outers * a.rows - first), a.rows) as (outer, row):
         _row(f, spec, a, outer, row, column, length)
 
 

@@ -95,25 +95,30 @@ def _machine(parts: tuple[PreparedStage, ...]) -> Machine:
 
 @lru_cache(REMEMBERED)
 def map_stage(
-    isa: Isa, name: str, tensors: tuple[Strided, ...], extents: Extents, max_columns: int = TASK_ELEMENTS
+    isa: Isa,
+    name: str,
+    tensors: tuple[Strided, ...],
+    extents: Extents,
+    max_columns: int = TASK_ELEMENTS,
+    by_rows: int = 0,
 ) -> PreparedStage:
     """Return the stage of a map on operands and results, which are ``tensors`` in this order."""
     outer, rows, columns = extents
-    task_columns = min(columns, max_columns)
+    task_columns = columns if by_rows else min(columns, max_columns)
     column_blocks = -(-columns // task_columns)
-    task_rows = rows_of_task(columns)
+    task_rows = by_rows or rows_of_task(columns)
     values = {
+        "outers": outer,
         "rows": rows,
-        "all_rows": outer * rows,
         "columns": columns,
         "task_rows": task_rows,
         "task_columns": task_columns,
         "column_blocks": column_blocks,
-        "task_count": -(-outer * rows // task_rows) * column_blocks,
+        "task_count": -(-(rows if by_rows else outer * rows) // task_rows) * column_blocks,
     }
     for number, tensor in enumerate(tensors):
         values |= {f"t{number}.outer": tensor.outer, f"t{number}.row": tensor.row}
-    spec = maps.MapSpec(isa, name, tuple([tensor.fmt for tensor in tensors]))
+    spec = maps.MapSpec(isa, name, tuple([tensor.fmt for tensor in tensors]), by_rows > 0)
     traffic = outer * rows * columns * sum([BYTES[fmt] for fmt in spec.formats if fmt])
     return PreparedStage(spec, values, traffic)
 
@@ -137,27 +142,28 @@ def prepared_lists(isa: Isa, name: str, lists: Lists, threads: int) -> PreparedD
 
 
 @lru_cache(REMEMBERED)
-def sums_stage(isa: Isa, summands: Summands, threads: int) -> PreparedStage:
+def sums_stage(isa: Isa, summands: Summands, threads: int, by_rows: int = 0) -> PreparedStage:
     """Return the stage that writes the f64 sums (sums, sections, channels). Their address follows the tensors'."""
     (images, channels, positions), last = summands.shape, summands.channels_last
     formats = tuple([tensor.fmt for tensor in summands.tensors])
-    spec = sums.SumsSpec(isa, summands.name, formats, last, summands.plain, summands.products, summands.stored)
+    terms = summands.plain, summands.products, summands.stored
+    spec = sums.SumsSpec(isa, summands.name, formats, last, *terms, by_rows > 0)
     sections = sections_of(images, positions, summands.combined)
     wanted = -(-TASKS_PER_THREAD * threads // sections.count)
     strips = max(-(-channels // sums.STRIP), min(wanted, -(-channels // sums.WIDTH)))
     strip = -(-channels // (strips * sums.WIDTH)) * sums.WIDTH
     chain = strip * sums.F64_BYTES + LINE_BYTES  # not a power of two, so that chains are in different sets of a cache
-    units = sections.count * channels
-    task_units = rows_of_task(min(positions, SECTION) * min(sections.group, images))
+    units = channels if by_rows else sections.count * channels
+    task_units = by_rows or rows_of_task(min(positions, SECTION) * min(sections.group, images))
     values = {
         "images": images,
         "group": sections.group,
+        "groups": sections.groups,
         "sections": sections.sections,
         "positions": positions,
         "channels": channels,
         "task_count": sections.count * -(-channels // strip) if last else -(-units // task_units),
         "task_units": task_units,
-        "units": units,
         "strips": -(-channels // strip),
         "strip": strip,
         "chain": chain,
@@ -171,13 +177,16 @@ def sums_stage(isa: Isa, summands: Summands, threads: int) -> PreparedStage:
 
 
 @lru_cache(REMEMBERED)
-def trees_stage(isa: Isa, matrices: int, rows: int, width: int) -> PreparedStage:
+def trees_stage(isa: Isa, matrices: int, rows: int, width: int, by_rows: int = 0) -> PreparedStage:
     """Return the stage that adds the rows of f64 matrices by the 16-ary tree. Its addresses: matrices, totals."""
     levels, nodes = 1, -(-rows // FAN_IN)
-    scratch_bytes = max(_SCRATCH_BYTES, nodes * width * sums.F64_BYTES)
+    task_width, task_matrices = (by_rows, matrices) if by_rows else (width, 1)
+    blocks = -(-width // task_width)
+    scratch_bytes = max(_SCRATCH_BYTES, nodes * task_width * sums.F64_BYTES)
     while nodes > 1:
         levels, nodes = levels + 1, -(-nodes // FAN_IN)
-    values = {"rows": rows, "width": width, "levels": levels, "task_count": matrices}
+    values = {"rows": rows, "width": width, "levels": levels, "task_count": matrices // task_matrices * blocks}
+    values |= {"blocks": blocks, "task_width": task_width, "task_matrices": task_matrices}
     traffic = matrices * rows * width * sums.F64_BYTES
     return PreparedStage(trees.TreesSpec(isa), values, traffic, scratch_bytes)
 
@@ -213,18 +222,32 @@ class ElementwiseCalls:
         self.isa = isa
 
     def map(
-        self, name: str, tensors: tuple[Strided, ...], extents: Extents, max_columns: int = TASK_ELEMENTS
+        self,
+        name: str,
+        tensors: tuple[Strided, ...],
+        extents: Extents,
+        max_columns: int = TASK_ELEMENTS,
+        by_rows: int = 0,
     ) -> PreparedStage:
-        """Return the stage of a map on operands and results; a task has ``max_columns`` at most."""
-        return map_stage(self.isa, name, tensors, extents, max_columns)
+        """Return the stage of a map on operands and results; a task has ``max_columns`` at most.
 
-    def sums(self, summands: Summands, threads: int) -> PreparedStage:
-        """Return the stage that writes the f64 sums (sums, sections, channels) of elements and of products."""
-        return sums_stage(self.isa, summands, threads)
+        If ``by_rows`` is not 0, each task has so many rows, at all places of the outer axis.
+        """
+        return map_stage(self.isa, name, tensors, extents, max_columns, by_rows)
 
-    def trees(self, matrices: int, rows: int, width: int) -> PreparedStage:
-        """Return the stage that writes the totals of the rows of f64 matrices, by the 16-ary tree."""
-        return trees_stage(self.isa, matrices, rows, width)
+    def sums(self, summands: Summands, threads: int, by_rows: int = 0) -> PreparedStage:
+        """Return the stage that writes the f64 sums (sums, sections, channels) of elements and of products.
+
+        If ``by_rows`` is not 0, each task has so many channels. Then positions must be contiguous.
+        """
+        return sums_stage(self.isa, summands, threads, by_rows)
+
+    def trees(self, matrices: int, rows: int, width: int, by_rows: int = 0) -> PreparedStage:
+        """Return the stage that writes the totals of the rows of f64 matrices, by the 16-ary tree.
+
+        If ``by_rows`` is not 0, each task has so many columns of all matrices.
+        """
+        return trees_stage(self.isa, matrices, rows, width, by_rows)
 
     def largest(self, fmt: str, rows: int, columns: int) -> PreparedStage:
         """Return the stage that writes the largest elements of rows in f32."""

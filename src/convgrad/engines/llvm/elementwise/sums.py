@@ -40,6 +40,7 @@ class SumsSpec:
     plain: bool
     products: bool
     stored: bool
+    by_rows: bool = False  # whether a task has all sections of some channels; only for ``_rows``
 
     @property
     def sums(self) -> int:
@@ -49,8 +50,8 @@ class SumsSpec:
 
 def arguments_of(spec: SumsSpec) -> Record:
     """Return the arguments of the tasks. A group has ``group`` images, and an image ``sections`` sections."""
-    numbers = Record("images", "group", "sections", "positions", "channels", "all_sections")
-    numbers += Record("task_units", "units", "strips", "strip", "chain")
+    numbers = Record("images", "group", "groups", "sections", "positions", "channels", "all_sections")
+    numbers += Record("task_units", "strips", "strip", "chain")
     return record_of(len(spec.formats), addresses("out"), numbers)
 
 
@@ -103,10 +104,16 @@ def _images_of(f: Function, a: Named, group: Value) -> Value:
 
 
 def _rows(f: Function, spec: SumsSpec, a: Named, task: Value) -> None:
-    """Emit the sums of the units of a task; a unit is a section of one channel."""
-    first = task * a.task_units
-    count = f.min(a.task_units, a.units - first)
-    with digits_from(f, first, count, a.channels, a.sections) as (group, channel, inside):  # in the order of memory
+    """Emit the sums of the units of a task: of sections of a channel, or of channels if ``by_rows``."""
+    first, channels, begin = task * a.task_units, a.channels, f.value(0)
+    if spec.by_rows:
+        first, begin = f.value(0), first
+        channels = f.min(a.task_units, a.channels - begin)
+        count = a.groups * channels * a.sections
+    else:
+        count = f.min(a.task_units, a.all_sections * a.channels - first)
+    with digits_from(f, first, count, channels, a.sections) as (group, inner, inside):  # in the order of memory
+        channel = begin + inner
         section = group * a.sections + inside
         begin = inside * SECTION
         length = f.min(a.positions - begin, SECTION)
