@@ -315,13 +315,14 @@ def test_batch_norm_is_computed_channel_by_channel(shape: tuple[int, ...], monke
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (700, 96), (40, 1024), (3, 1025), (0, 5), (5, 0)])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (700, 96), (40, 1024), (3, 1025), (0, 5), (5, 0), (8200, 40)])
 def test_large_tensors_are_computed_row_by_row(
     shape: tuple[int, int], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program by rows has the bits of one by stages, also for rows that are too long for it."""
     x, g, weight, bias = (torch.randn(extents).to(dtype) for extents in (shape, shape, shape[1:], shape[1:]))
     found = []
+    monkeypatch.setattr("convgrad.torch.training.channels.threads_of_call", lambda: 2)
     for fit in (True, False):
         run.prepared.cache_clear()
         monkeypatch.setattr(run, "_fit_cache", lambda parts, fit=fit: fit)

@@ -18,7 +18,7 @@ from convgrad.float_environment import in_default_environment
 from convgrad.formats import F32, F64, FORMATS, Format, store
 from convgrad.spec.elementwise import sums as by_numpy
 from convgrad.spec.elementwise.arithmetic import NumpyOperations
-from convgrad.spec.elementwise.sums import section_sums, sections_of
+from convgrad.spec.elementwise.sums import SECTION, section_sums, sections_of
 from convgrad.spec.elementwise.table import MAPS
 
 if TYPE_CHECKING:
@@ -96,15 +96,17 @@ class Program:
     """Maps and sums that one driver computes in order. The results are there after ``run``.
 
     If ``by_rows`` is not 0, all stages have the same rows, which are channels with contiguous positions, and a task may
-    compute all stages of so many rows. Then no stage may read another task's rows. Without kernels, NumPy computes each
-    stage when it is added.
+    compute all stages of so many rows. Then no stage may read another task's rows. Sums per column end these stages.
+    They are the last one if a task has the rows of a section. Without kernels, NumPy computes each stage when it is
+    added.
     """
 
-    __slots__ = ("_addresses", "_by_rows", "_calls", "_kept", "_stages", "_threads")
+    __slots__ = ("_addresses", "_by_rows", "_calls", "_kept", "_separate", "_stages", "_threads")
 
     def __init__(self, threads: int, by_rows: int = 0) -> None:
         self._calls = engines.generated().elementwise()
         self._threads, self._by_rows = threads, by_rows
+        self._separate = 0  # how many stages are by rows
         self._stages: list[PreparedStage] = []
         self._addresses: list[int] = []
         self._kept: list[object] = []
@@ -145,8 +147,12 @@ class Program:
         if self._calls is None:
             sums_by_numpy(summands, addresses, sums)
         else:
+            if summands.channels_last and self._by_rows != SECTION:
+                self._by_rows = 0
             stage = self._calls.sums(summands, self._threads, self._by_rows)
             self._add(stage, [*addresses, address_of(sums)], (keep, sums))
+            if summands.channels_last:
+                self._by_rows = 0
         if not summands.combined:
             sums = sums.reshape(summands.sums, images, sections.sections, channels)
         return self.totals(sums)
@@ -178,11 +184,12 @@ class Program:
     def run(self) -> None:
         """Compute the stages."""
         if self._calls is not None and self._stages:
-            call = self._calls.prepared(tuple(self._stages), self._threads, self._by_rows > 0)
+            call = self._calls.prepared(tuple(self._stages), self._threads, self._separate)
             _run(call, self._addresses, self._kept)
 
     def _add(self, stage: PreparedStage, addresses: Sequence[int], keep: object) -> None:
         self._stages.append(stage)
+        self._separate += self._by_rows > 0
         self._addresses.extend(addresses)
         self._kept.append(keep)
 

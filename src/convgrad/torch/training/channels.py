@@ -18,6 +18,7 @@ from convgrad.engines.settings import on
 from convgrad.engines.tensors import PER_ROW, TASK_ELEMENTS, Extents, Strided, Summands, rows_of_task
 from convgrad.formats import F32, F64, FORMATS
 from convgrad.functional import elementwise
+from convgrad.spec.elementwise.sums import SECTION
 from convgrad.torch.kernels import LAST, is_channels_last, threads_of_call
 from convgrad.torch.training.tensors import F32_BYTES, NAMES, NUMBER, REMEMBERED, ROW_NUMBER, allocated, read_address
 
@@ -102,6 +103,15 @@ class ChannelProgram:
         is_enough = elements <= CHANNEL_ELEMENTS and channels >= TASKS_PER_THREAD * threads_of_call()
         is_separate = not view.last and (elements <= TASK_ELEMENTS or is_enough)
         return cls(view.tensor.numel(), rows_of_task(elements) if is_separate else 0)
+
+    @classmethod
+    def by_row(cls, view: ChannelView) -> ChannelProgram:
+        """Return a program as ``by_channel`` does, which adds elements per column after all other stages."""
+        _, rows, positions = view.shape
+        is_enough = rows >= TASKS_PER_THREAD * threads_of_call() * SECTION
+        if positions * SECTION <= CHANNEL_ELEMENTS and is_enough:
+            return cls(view.tensor.numel(), SECTION)  # a task has all that its sums need
+        return cls.by_channel(view)
 
     def mapped(
         self,

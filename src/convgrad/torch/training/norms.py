@@ -221,21 +221,20 @@ def layer_norm_backward(
     g = view.like(grad_out.contiguous())
     center, inverse = (saved.float().reshape(-1).contiguous() for saved in (mean, rstd))
     of_input = of_weight = of_bias = None
+    program = ChannelProgram.by_row(view)
     if output_mask[0]:
         columns = [] if weight is None else [_column(weight, positions, 1.0)]
-        of_g, program = view._replace(tensor=g), ChannelProgram.by_channel(view)
-        sums = program.sums_of("weighted_products" if columns else "products", of_g, view.tensor, columns=columns)
+        name = "weighted_products" if columns else "products"
+        sums = program.sums_of(name, view._replace(tensor=g), view.tensor, columns=columns)
         operands = *sums, center, inverse, _NO_WEIGHT, _NO_WEIGHT, float(positions)
         coefficients = program.coefficients("gradient", (rows,), operands, 4)
         name = "normalize_columns_backward" if columns else "normalize_backward"
         of_input = program.mapped(name, view, g, view.tensor, coefficients=coefficients, columns=columns)
         of_input = of_input.reshape(input.shape)
-        program.run()
     if output_mask[1] or output_mask[2]:
         of_columns = ChannelView(g, (1, positions, rows), True)
         name, (plain, products) = "products_with_normalized", (output_mask[2], output_mask[1])
         normalization = center, inverse, constant(torch.zeros(rows, dtype=torch.float32))
-        program = ChannelProgram(input.numel())
         sums = program.sums_of(
             name, of_columns, view.tensor, coefficients=normalization, plain=plain, products=products
         )
@@ -243,7 +242,7 @@ def layer_norm_backward(
             of_bias = program.rounded(sums[0], _type_of(bias, g)).reshape(normalized_shape)
         if output_mask[1]:
             of_weight = program.rounded(sums[-1], _type_of(weight, g)).reshape(normalized_shape)
-        program.run()
+    program.run()
     return of_input, of_weight, of_bias
 
 

@@ -42,7 +42,7 @@ class PreparedDriver:
 
     __slots__ = ("_arguments", "_driver", "_places", "_scratch_bytes", "_stages", "_threads", "_time_ms")
 
-    def __init__(self, parts: tuple[PreparedStage, ...], threads: int, by_rows: bool) -> None:
+    def __init__(self, parts: tuple[PreparedStage, ...], threads: int, by_rows: int) -> None:
         specs = tuple([stage.spec for stage in parts])
         record, values = stages.record_of(specs), dict[str, int]()
         self._places: list[tuple[int, Struct, slice]] = []
@@ -55,7 +55,7 @@ class PreparedDriver:
                 self._places.append((place, Struct(f"{len(names)}q"), slice(begin, begin + len(names))))
             begin += len(names)
         counts = [stage.values["task_count"] for stage in parts]
-        assert not by_rows or len(set(counts)) == 1, "the stages of a driver by rows have the same tasks"
+        assert len({*counts[:by_rows]}) <= 1, "stages by rows have the same tasks"
         self._driver, self._stages = _driver(specs, by_rows), parts
         self._arguments = filled(record, values)
         self._threads, traffic = min(threads, max(counts)), _traffic(parts)
@@ -71,13 +71,13 @@ class PreparedDriver:
 
 
 @lru_cache(REMEMBERED)
-def prepared(parts: tuple[PreparedStage, ...], threads: int, separate_rows: bool = False) -> PreparedDriver:
+def prepared(parts: tuple[PreparedStage, ...], threads: int, separate_rows: int = 0) -> PreparedDriver:
     """Return the call that computes stages in order.
 
-    If ``separate_rows``, no stage reads rows of another task. Then each task computes all stages, unless the tensors
-    fit into the second cache, where the next stage finds them too.
+    None of the first ``separate_rows`` stages reads rows of another task. Then each task computes them all, unless the
+    tensors fit into the second cache, where the next stage finds them too.
     """
-    return PreparedDriver(parts, threads, separate_rows and not _fit_cache(parts))
+    return PreparedDriver(parts, threads, 0 if _fit_cache(parts) else separate_rows)
 
 
 def _fit_cache(parts: tuple[PreparedStage, ...]) -> bool:
@@ -138,7 +138,7 @@ def prepared_lists(isa: Isa, name: str, lists: Lists, threads: int) -> PreparedD
     table = np.ascontiguousarray(np.column_stack([places, length]), np.int64)
     values = {"table": address_of(table), "task_count": len(table)}
     stage = PreparedStage(maps.ListsSpec(spec), values, int(lengths.sum() * sizes.sum()), table=table)
-    return PreparedDriver((stage,), threads, by_rows=False)
+    return PreparedDriver((stage,), threads, by_rows=0)
 
 
 @lru_cache(REMEMBERED)
@@ -147,13 +147,13 @@ def sums_stage(isa: Isa, summands: Summands, threads: int, by_rows: int = 0) -> 
     (images, channels, positions), last = summands.shape, summands.channels_last
     formats = tuple([tensor.fmt for tensor in summands.tensors])
     terms = summands.plain, summands.products, summands.stored
-    spec = sums.SumsSpec(isa, summands.name, formats, last, *terms, by_rows > 0)
+    spec = sums.SumsSpec(isa, summands.name, formats, last, *terms, by_rows > 0 and not last)
     sections = sections_of(images, positions, summands.combined)
-    wanted = -(-TASKS_PER_THREAD * threads // sections.count)
+    wanted = 1 if by_rows else -(-TASKS_PER_THREAD * threads // sections.count)
     strips = max(-(-channels // sums.STRIP), min(wanted, -(-channels // sums.WIDTH)))
     strip = -(-channels // (strips * sums.WIDTH)) * sums.WIDTH
     chain = strip * sums.F64_BYTES + LINE_BYTES  # not a power of two, so that chains are in different sets of a cache
-    units = channels if by_rows else sections.count * channels
+    units = channels if by_rows and not last else sections.count * channels
     task_units = by_rows or rows_of_task(min(positions, SECTION) * min(sections.group, images))
     values = {
         "images": images,
@@ -200,7 +200,7 @@ def largest_stage(isa: Isa, fmt: str, rows: int, columns: int) -> PreparedStage:
 
 
 @cache
-def _driver(specs: tuple[stages.Spec, ...], by_rows: bool) -> CompiledKernel:
+def _driver(specs: tuple[stages.Spec, ...], by_rows: int) -> CompiledKernel:
     (driver,) = jit.functions(specs[0].isa, stages.module_of, specs, by_rows, driver=jit.DRIVER)
     kernel: CompiledKernel = driver
     return kernel
@@ -238,7 +238,7 @@ class ElementwiseCalls:
     def sums(self, summands: Summands, threads: int, by_rows: int = 0) -> PreparedStage:
         """Return the stage that writes the f64 sums (sums, sections, channels) of elements and of products.
 
-        If ``by_rows`` is not 0, each task has so many channels. Then positions must be contiguous.
+        If ``by_rows`` is not 0, each task has so many channels, or a section of all channels if these are contiguous.
         """
         return sums_stage(self.isa, summands, threads, by_rows)
 
