@@ -24,6 +24,7 @@ from convgrad.plan.machine import Isa
 from convgrad.plan.records import Record, addresses
 from convgrad.spec.elementwise.table import MAPS
 
+SCALED_LANES = 16  # of AVX-512, whose vectors of f32 an instruction multiplies by powers of two
 STRIDES = Record("outer", "row")  # the strides of outer axis and rows, in bytes
 
 
@@ -139,7 +140,6 @@ def emit_elements(f: Function, spec: MapSpec, pointers: list[Value], length: Val
     lanes = spec.isa.lanes // 2 if wide else spec.isa.lanes
     number = "double" if wide else "float"
     of_row = {at: f.splat(f.load(number, pointers[at]), lanes) for at in range(count) if spec.formats[at] == PER_ROW}
-    arithmetic = VectorOperations(f, lanes, wide, scales=lanes == 16)
 
     def loaded(fmt: str, pointer: Value, mask: Value | None) -> Value:
         if fmt == F64.name:
@@ -148,15 +148,23 @@ def emit_elements(f: Function, spec: MapSpec, pointers: list[Value], length: Val
         return widened(f, value) if wide else value
 
     def mapped(begin: Value, vectors: int, mask: Value | None) -> None:
-        for first in (begin + number * lanes for number in range(vectors)):
-            there = [f.at(p, first * BYTES[fmt]) if fmt else p for p, fmt in zip(pointers, spec.formats, strict=True)]
-            values = [of_row[at] if at in of_row else loaded(spec.formats[at], there[at], mask) for at in range(count)]
-            results = definition.definition(arithmetic, *[Vector(f, value) for value in values])
-            stored = results if isinstance(results, tuple) else (results,)
-            for result, fmt, to in zip(stored, spec.formats[count:], there[count:], strict=False):
+        arithmetic = VectorOperations(f, lanes, wide, scales=lanes == SCALED_LANES, count=vectors)
+        places = [begin + number * lanes for number in range(vectors)]
+        there = [
+            [f.at(pointer, first * BYTES[fmt]) if fmt else pointer for first in places]
+            for pointer, fmt in zip(pointers, spec.formats, strict=True)
+        ]
+        values = [
+            (of_row[at],) * vectors if at in of_row else tuple([loaded(spec.formats[at], p, mask) for p in there[at]])
+            for at in range(count)
+        ]
+        results = definition.definition(arithmetic, *[Vector(f, operand) for operand in values])
+        stored = results if isinstance(results, tuple) else (results,)
+        for result, fmt, to in zip(stored, spec.formats[count:], there[count:], strict=False):
+            for value, pointer in zip(result.values, to, strict=True):
                 if fmt == F64.name:
-                    store_masked(f, result.value, to, mask)
+                    store_masked(f, value, pointer, mask)
                 else:
-                    write(f, fmt, [narrowed(f, result.value) if wide else result.value], to, mask)
+                    write(f, fmt, [narrowed(f, value) if wide else value], pointer, mask)
 
     in_vectors(f, length, lanes, mapped)

@@ -70,9 +70,9 @@ def _added(
     elements = []
     for at, fmt in zip(pointers[: _operands(spec)], spec.formats, strict=False):
         value = read(f, fmt, at, CHAINS, mask) if fmt != PER_ROW else f.splat(f.load("float", at), CHAINS)
-        elements.append(Vector(f, value))
+        elements.append(Vector(f, (value,)))
     terms = MAPS[spec.name].definition(VectorOperations(f, CHAINS, scales=spec.isa.lanes == CHAINS), *elements)
-    values = [term.value for term in (terms if isinstance(terms, tuple) else (terms,))][: 1 + spec.products]
+    values = [term.values[0] for term in (terms if isinstance(terms, tuple) else (terms,))][: 1 + spec.products]
     if spec.stored:
         write(f, F32.name, values[:1], pointers[-1], mask)
     if mask is not None:
