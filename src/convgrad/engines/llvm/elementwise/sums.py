@@ -24,7 +24,7 @@ from convgrad.spec.elementwise.table import MAPS
 
 STRIP = 1024  # channels of a task of ``_columns``, at most: wide strips read memory in long pieces
 WIDTH = CHAINS  # channels of a vector of ``_columns``
-AHEAD_BYTES = 2048  # of prefetches by ``_rows``, because automatic ones end with each page
+PREFETCH_BYTES = 2048  # from a row of ``_rows`` to its prefetch, because automatic ones end with each page
 IN_TURN = 4  # positions of a chain that ``_columns`` adds before it stores the chain
 F64_BYTES = 8
 _WIDE = f"<{CHAINS} x double>"
@@ -148,7 +148,7 @@ def _chains(f: Function, spec: SumsSpec, pointers: list[Value], length: Value, s
         places = there(loop.index * CHAINS)
         for pointer, fmt in zip(places, spec.formats, strict=True):
             if fmt:
-                f.prefetch(f.at(pointer, AHEAD_BYTES))
+                f.prefetch(f.at(pointer, PREFETCH_BYTES))
         added = _added(f, spec, [*loop.carried.values()], places)
         loop.next(**_named(added))
     left = length - whole * CHAINS
