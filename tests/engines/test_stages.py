@@ -80,7 +80,7 @@ def test_tasks_of_rows_have_the_bits_of_stages_in_order(isa: str, rows: int) -> 
             run.map_stage(ISAS[isa], "product", (dense, Strided("", 0, 4), dense), (1, rows, 126)),
         )
         addresses = [*map(address_of, (factors, factors, squares, x, squares, result))]
-        run.PreparedDriver(parts, 3, by_rows)(addresses, (x, factors))
+        run.PreparedDriver(parts, 3, len(parts) * by_rows)(addresses, (x, factors))
         found.append(result)
     assert_same_bits(*found, rows)
     assert_same_bits(found[0], x * (factors * factors)[:, None], rows)

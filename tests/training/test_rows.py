@@ -296,14 +296,33 @@ def test_cross_entropies_of_0_and_1() -> None:
         assert torch.equal(torch.nn.functional.binary_cross_entropy(x, target, reduction="none"), expected)
 
 
+@pytest.mark.parametrize("shape", [(3, 9, 40, 40), (70, 130, 4, 4), (2, 700, 5, 5), (9, 3, 1, 2)])
+def test_batch_norm_is_computed_channel_by_channel(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks of some channels have the bits of stages in order, and of channels last, which has no such tasks."""
+    x, g, weight = torch.randn(shape), torch.randn(shape), torch.randn(shape[1])
+    found = []
+    for fit, form in ((True, torch.contiguous_format), (False, torch.contiguous_format), (True, torch.channels_last)):
+        run.prepared.cache_clear()
+        monkeypatch.setattr(run, "_fit_cache", lambda parts, fit=fit: fit)
+        y, h = (tensor.contiguous(memory_format=form) for tensor in (x, g))
+        with same_bits():
+            results = torch.ops.aten.native_batch_norm(y, weight, weight, None, None, True, 0.1, 1e-5)
+            of_norm = torch.ops.aten.native_batch_norm_backward(
+                h, y, weight, None, None, *results[1:], True, 1e-5, [True] * 3
+            )
+        found.append(digest((results, of_norm)))
+    assert found == found[:1] * 3
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (700, 96), (40, 1024), (3, 1025), (0, 5), (5, 0)])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (700, 96), (40, 1024), (3, 1025), (0, 5), (5, 0), (8200, 40)])
 def test_large_tensors_are_computed_row_by_row(
     shape: tuple[int, int], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program by rows has the bits of one by stages, also for rows that are too long for it."""
     x, g, weight, bias = (torch.randn(extents).to(dtype) for extents in (shape, shape, shape[1:], shape[1:]))
     found = []
+    monkeypatch.setattr("convgrad.torch.training.channels.threads_of_call", lambda: 2)
     for fit in (True, False):
         run.prepared.cache_clear()
         monkeypatch.setattr(run, "_fit_cache", lambda parts, fit=fit: fit)

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from convgrad import engines
 from convgrad.engines.addresses import address_of, array_at
-from convgrad.engines.tensors import TASK_ELEMENTS, Extents, Lists, Strided, Summands, rows_of_task
+from convgrad.engines.tensors import TASK_ELEMENTS, Extents, Lists, Strided, Summands
 from convgrad.float_environment import in_default_environment
 from convgrad.formats import F32, F64, FORMATS, Format, store
 from convgrad.spec.elementwise import sums as by_numpy
 from convgrad.spec.elementwise.arithmetic import NumpyOperations
-from convgrad.spec.elementwise.sums import section_sums, sections_of
+from convgrad.spec.elementwise.sums import SECTION, section_sums, sections_of
 from convgrad.spec.elementwise.table import MAPS
 
 if TYPE_CHECKING:
@@ -95,16 +95,18 @@ def _run(driver: PreparedDriver, addresses: Sequence[int], keep: object) -> None
 class Program:
     """Maps and sums that one driver computes in order. The results are there after ``run``.
 
-    If ``columns`` is a number, all stages have the same rows of so many elements, so that a task may compute all stages
-    of some rows. Then no stage may read another task's rows, or need a tree. Without kernels, NumPy computes each stage
-    when it is added.
+    If ``by_rows`` is not 0, all stages have the same rows, which are channels with contiguous positions, and a task may
+    compute all stages of so many rows. Then no stage may read another task's rows. Sums per column end these stages.
+    They are the last one if a task has the rows of a section. Without kernels, NumPy computes each stage when it is
+    added.
     """
 
-    __slots__ = ("_addresses", "_calls", "_columns", "_kept", "_stages", "_threads")
+    __slots__ = ("_addresses", "_by_rows", "_calls", "_kept", "_separate", "_stages", "_threads")
 
-    def __init__(self, threads: int, columns: int | None = None) -> None:
+    def __init__(self, threads: int, by_rows: int = 0) -> None:
         self._calls = engines.generated().elementwise()
-        self._threads, self._columns = threads, columns
+        self._threads, self._by_rows = threads, by_rows
+        self._separate = 0  # how many stages are by rows
         self._stages: list[PreparedStage] = []
         self._addresses: list[int] = []
         self._kept: list[object] = []
@@ -129,8 +131,8 @@ class Program:
         if self._calls is None:
             compute_by_numpy(name, tensors, extents, addresses)
         else:
-            max_columns = TASK_ELEMENTS if self._columns is None or not of_rows else rows_of_task(self._columns)
-            self._add(self._calls.map(name, tensors, extents, max_columns), addresses, keep)
+            columns, rows = (self._by_rows or TASK_ELEMENTS, 0) if of_rows else (TASK_ELEMENTS, self._by_rows)
+            self._add(self._calls.map(name, tensors, extents, columns, rows), addresses, keep)
 
     def sums(self, summands: Summands, addresses: Sequence[int], keep: object) -> NDArray[np.float64]:
         """Add f64 sums per channel: an array (sums, channels), or (sums, images, channels) if images aren't combined.
@@ -145,8 +147,12 @@ class Program:
         if self._calls is None:
             sums_by_numpy(summands, addresses, sums)
         else:
-            stage = self._calls.sums(summands, self._threads)
+            if summands.channels_last and self._by_rows != SECTION:
+                self._by_rows = 0
+            stage = self._calls.sums(summands, self._threads, self._by_rows)
             self._add(stage, [*addresses, address_of(sums)], (keep, sums))
+            if summands.channels_last:
+                self._by_rows = 0
         if not summands.combined:
             sums = sums.reshape(summands.sums, images, sections.sections, channels)
         return self.totals(sums)
@@ -159,7 +165,7 @@ class Program:
         if not sums.size or self._calls is None:
             return by_numpy.totals(sums) if rows else np.zeros((*outer, width))
         totals = _empty((*outer, width))
-        stage = self._calls.trees(prod(outer), rows, width)
+        stage = self._calls.trees(prod(outer), rows, width, self._by_rows)
         self._add(stage, [address_of(sums), address_of(totals)], (sums, totals))
         return totals
 
@@ -178,11 +184,12 @@ class Program:
     def run(self) -> None:
         """Compute the stages."""
         if self._calls is not None and self._stages:
-            call = self._calls.prepared(tuple(self._stages), self._threads, self._columns is not None)
+            call = self._calls.prepared(tuple(self._stages), self._threads, self._separate)
             _run(call, self._addresses, self._kept)
 
     def _add(self, stage: PreparedStage, addresses: Sequence[int], keep: object) -> None:
         self._stages.append(stage)
+        self._separate += self._by_rows > 0
         self._addresses.extend(addresses)
         self._kept.append(keep)
 

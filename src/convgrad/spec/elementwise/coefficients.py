@@ -86,6 +86,14 @@ def running_gradient(
 
 
 @COEFFICIENTS.add(wide=True)
+def weighted_sums(
+    m: Operations, total: Number, products: Number, mean: Number, inverse: Number, weight: Number
+) -> tuple[Number, ...]:
+    """Return the sums of g and of g * x, each times the weight, and the gradient of the weight."""
+    return total * weight, products * weight, (products - mean * total) * inverse
+
+
+@COEFFICIENTS.add(wide=True)
 def mean(m: Operations, total: Number, count: Number) -> Number:
     """Return a sum divided by a number."""
     return total / count

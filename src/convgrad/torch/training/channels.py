@@ -15,16 +15,18 @@ from torch import Tensor
 from convgrad.arrays.libraries.torch import TORCH
 from convgrad.engines.addresses import address_of
 from convgrad.engines.settings import on
-from convgrad.engines.tensors import PER_ROW, TASK_ELEMENTS, Extents, Strided, Summands
+from convgrad.engines.tensors import PER_ROW, TASK_ELEMENTS, Extents, Strided, Summands, rows_of_task
 from convgrad.formats import F32, F64, FORMATS
 from convgrad.functional import elementwise
 from convgrad.spec.elementwise.sums import SECTION
 from convgrad.torch.kernels import LAST, is_channels_last, threads_of_call
-from convgrad.torch.training.row import LOW
 from convgrad.torch.training.tensors import F32_BYTES, NAMES, NUMBER, REMEMBERED, ROW_NUMBER, allocated, read_address
 
 Floats = NDArray[np.float64]  # sums, or coefficients per channel
 _F64_BYTES = 8
+CHANNEL_ELEMENTS = 1 << 17  # of a channel that tasks compute alone: the second cache has two tensors of them
+TASKS_PER_THREAD = 4  # if they have more elements than other tasks
+_OF_IMAGES = "f64 of images"  # how an operand is read: one f64 per image and channel
 
 
 class ChannelView(NamedTuple):
@@ -83,21 +85,33 @@ def _vectors(coefficients: Sequence[Tensor], fmt: str) -> tuple[Vector, ...]:
 class ChannelProgram:
     """Maps, sums and coefficients per channel, which one driver computes in order. Results are there after ``run``.
 
-    If ``columns`` is a number, no row of the ``columns`` elements needs another row; see ``Program``.
+    If ``by_rows`` is not 0, no channel needs another one; see ``Program``.
     """
 
     __slots__ = ("_copies", "_program", "_small")
 
-    def __init__(self, elements: int, columns: int | None = None) -> None:
+    def __init__(self, elements: int, by_rows: int = 0) -> None:
         self._small = elements <= TASK_ELEMENTS
-        self._program = elementwise.Program(1 if self._small else threads_of_call(), columns)
+        self._program = elementwise.Program(1 if self._small else threads_of_call(), by_rows)
         self._copies: list[tuple[Tensor, Tensor]] = []
 
     @classmethod
-    def of_rows(cls, view: ChannelView) -> ChannelProgram:
-        """Return a program for a tensor's rows. Sums of rows that are longer than a section need a tree."""
-        positions = view.shape[2]
-        return cls(view.tensor.numel(), positions if positions <= SECTION else None)
+    def by_channel(cls, view: ChannelView) -> ChannelProgram:
+        """Return a program whose tasks compute all stages of some channels, while a cache has them, where they can."""
+        images, channels, positions = view.shape
+        elements = images * positions
+        is_enough = elements <= CHANNEL_ELEMENTS and channels >= TASKS_PER_THREAD * threads_of_call()
+        is_separate = not view.last and (elements <= TASK_ELEMENTS or is_enough)
+        return cls(view.tensor.numel(), rows_of_task(elements) if is_separate else 0)
+
+    @classmethod
+    def by_row(cls, view: ChannelView) -> ChannelProgram:
+        """Return a program as ``by_channel`` does, which adds elements per column after all other stages."""
+        _, rows, positions = view.shape
+        is_enough = rows >= TASKS_PER_THREAD * threads_of_call() * SECTION
+        if positions * SECTION <= CHANNEL_ELEMENTS and is_enough:
+            return cls(view.tensor.numel(), SECTION)  # a task has all that its sums need
+        return cls.by_channel(view)
 
     def mapped(
         self,
@@ -179,7 +193,7 @@ class ChannelProgram:
     ) -> list[Tensor]:
         """Return results of a map in f64 on vectors of channels, f64 sums per group of channels, and numbers.
 
-        ``shape`` is (channels,) or (images, channels). Sums have one value per channel, or the shape (images, groups).
+        ``shape`` is (channels,) or (images, channels). Sums have this shape, or (images, groups).
         The first ``count`` results are f32, and then follow results of some types. The map's next results are written
         to ``targets``.
         """
@@ -193,8 +207,9 @@ class ChannelProgram:
                 addresses.append(at)
                 at += _F64_BYTES
             elif isinstance(operand, np.ndarray):
-                kinds.append(ROW_NUMBER if operand.ndim == 2 else F64.name)
-                groups = operand.shape[1] if operand.ndim == 2 else groups
+                is_whole = operand.shape == shape
+                kinds.append(_OF_IMAGES if is_whole and len(shape) == 2 else F64.name if is_whole else ROW_NUMBER)
+                groups = groups if is_whole else operand.shape[1]
                 addresses.append(address_of(operand))
             else:
                 kinds.append(NAMES[operand.dtype])
@@ -210,6 +225,12 @@ class ChannelProgram:
         self._program.map(name, tensors, extents, addresses, (numbers, operands, computed, places), of_rows=True)
         self._copies += [(target, place) for target, place in zip(targets, places, strict=True) if place is not target]
         return computed
+
+    def in_f64(self, values: Tensor) -> Floats:
+        """Return a tensor's values in f64."""
+        (wide,) = self.coefficients("mean", (values.numel(),), [values.reshape(-1), 1.0], 0, [torch.float64])
+        result: Floats = wide.numpy().reshape(values.shape)
+        return result
 
     def rounded(self, sums: Floats, dtype: torch.dtype = torch.float32, count: float = 1.0) -> Tensor:
         """Return f64 sums, divided by a number, and rounded to f32 and then to a type."""
@@ -237,24 +258,11 @@ def _coefficient_layout(
         if kind in (NUMBER, ROW_NUMBER):
             row = _F64_BYTES * (kind == ROW_NUMBER)
             tensors.append(Strided(PER_ROW, row * groups, row))
+        elif kind == _OF_IMAGES:
+            tensors.append(Strided(F64.name, channels * _F64_BYTES, length * _F64_BYTES))
         else:
             tensors.append(Strided(kind, 0, length * FORMATS[kind].dtype.itemsize))
     for fmt in results:
         size = FORMATS[fmt].dtype.itemsize
         tensors.append(Strided(fmt, channels * size, length * size))
     return tuple(tensors), (prod(images), groups, length)
-
-
-def floats(values: Tensor) -> Floats:
-    """Return a tensor's values in f64."""
-    values = values.detach()
-    exact = values.float() if values.dtype in LOW else values
-    wide: Floats = exact.numpy().astype(np.float64)
-    return wide
-
-
-def tensor_of(values: Floats, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return f64 values as a tensor, rounded to f32, and then to the type."""
-    with np.errstate(all="ignore"):
-        result = torch.from_numpy(values.astype(np.float32))
-    return result if dtype == torch.float32 else result.to(dtype)

@@ -19,7 +19,16 @@ from torch import Tensor
 from convgrad.float_environment import in_default_environment
 from convgrad.spec.rules import refuse
 from convgrad.torch.training.caller import line_of_caller
-from convgrad.torch.training.expected import FACTORS, Forms, Kind, Results, as_expected, expected, kind_of
+from convgrad.torch.training.expected import (
+    FACTORS,
+    Forms,
+    Kind,
+    Results,
+    as_expected,
+    expected,
+    kind_of,
+    kind_of_lists,
+)
 from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, cure_of, group_of, rows
 from convgrad.torch.training.replay import Replays
 from convgrad.torch.training.row import (
@@ -42,6 +51,7 @@ _NONE = Replays()  # of calls that no row serves
 _NUMBERS = 1024  # numbers whose tensors are kept
 _KINDS = 256  # kinds of arguments that are kept per operator
 _CHECKED = "convolution", "nll_loss", "group_norm"  # functions that check arguments: PyTorch's check refuses too much
+_OF_LISTS = "_fused_"  # a step of an optimizer on lists of tensors
 _UNSERVED = ("SparseCPU", "SparseCsrCPU", "QuantizedCPU", "NestedTensorCPU")  # layouts of no row
 
 
@@ -232,6 +242,7 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
     places = [at for at, argument in enumerate(arguments) if str(argument.type) == "Tensor" and not argument.kwarg_only]
     out_names = [argument.name for argument in arguments if argument.is_out]
     is_checked = stores != "out" and operator._schema.returns and not any(part in name for part in _CHECKED)
+    describe = kind_of_lists if _OF_LISTS in name else kind_of
     ways: dict[Kind, _Way] = {}
 
     def way_of(
@@ -261,7 +272,7 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
                 args = _with_tensor(args, at)
         if _current() is None:
             return original(keys, *args, **kwargs)
-        kind = kind_of(caller_args, kwargs)
+        kind = describe(caller_args, kwargs)
         with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():
             reason, to_aten, promotes, forms, replays = ways.get(kind) or way_of(kind, caller_args, args, kwargs)
             if reason:
@@ -308,14 +319,17 @@ class _Way(NamedTuple):
 def _with_tensor(args: tuple[object, ...], at: int) -> tuple[object, ...]:
     """Return arguments with a tensor for the Python number at a place, where PyTorch passes ``x + 2`` like this."""
     number, other = cast(float, args[at]), next(arg for arg in args if isinstance(arg, torch.Tensor))
-    dtype = torch.bool if isinstance(number, bool) else torch.result_type(other, number)
-    dtype = torch.float32 if dtype in LOW and other.dim() else dtype
-    return (*args[:at], _tensor_of_number(repr(number), number, dtype), *args[at + 1 :])
+    return (*args[:at], _tensor_of_number(repr(number), number, other.dtype, other.dim() > 0), *args[at + 1 :])
 
 
 @lru_cache(_NUMBERS, typed=True)
-def _tensor_of_number(text: str, number: complex, dtype: torch.dtype) -> Tensor:
-    """Return a number as a tensor, rounded once. Its ``text`` distinguishes 0 and -0, which are equal as keys."""
+def _tensor_of_number(text: str, number: complex, other: torch.dtype, has_axes: bool) -> Tensor:
+    """Return a number as an operand besides a tensor of type ``other``, rounded once.
+
+    Its ``text`` distinguishes 0 and -0, which are equal as keys.
+    """
+    dtype = torch.result_type(torch.empty((1,) * has_axes, dtype=other), number)
+    dtype = torch.bool if isinstance(number, bool) else torch.float32 if dtype in LOW and has_axes else dtype
     exact = {float: torch.float64, complex: torch.complex128}.get(type(number))
     return torch.tensor(number, dtype=exact).to(dtype)
 

@@ -23,6 +23,13 @@ def kind_of(args: tuple[object, ...], kwargs: dict[str, object]) -> Kind:
     return tuple([_described(value) for value in args]), tuple(names), torch.get_default_dtype()
 
 
+def kind_of_lists(args: tuple[object, ...], kwargs: dict[str, object]) -> Kind:
+    """Return only the types of tensors, for operators on lists of them: each call finds and checks the rest."""
+    lists = [*[value for value in args if isinstance(value, list | tuple)], kwargs.values()]
+    dtypes = [[tensor.dtype for tensor in tensors if isinstance(tensor, torch.Tensor)] for tensors in lists]
+    return (frozenset().union(*dtypes),)
+
+
 def expected(operator: Callable[..., Results], args: tuple[object, ...], kwargs: dict[str, object]) -> Forms | None:
     """Return what the operator's ``meta`` kernel returns, which raises as PyTorch does; None if there is no kernel.
 

@@ -60,7 +60,7 @@ def log_softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
         return torch.empty_like(self, dtype=to)
     rows = _rows(self, dim)
     if rows is not None:
-        program = ChannelProgram.of_rows(rows)
+        program = ChannelProgram.by_channel(rows)
         largest, _, sums_of_rows = _exponentials_of_rows(program, rows)
         logs = program.coefficients("log64", (rows.shape[1],), [sums_of_rows[0]], 1)
         result = allocated(torch.empty_like(rows.tensor, dtype=to))
@@ -89,7 +89,7 @@ def log_softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dt
 
 def _gradient_of_rows(name: str, rows: ChannelView, output: Tensor, to: torch.dtype, *, products: bool) -> Tensor:
     """Return a gradient from the sums of g, or those of its products with the output, of each row."""
-    program, output = ChannelProgram.of_rows(rows), output.contiguous()
+    program, output = ChannelProgram.by_channel(rows), output.contiguous()
     sums = program.sums_of("products", rows, output, plain=not products, products=products)
     coefficients = (program.rounded(sums[0]),)
     result = allocated(torch.empty_like(rows.tensor, dtype=to))
@@ -113,7 +113,7 @@ def softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
     if rows is None:
         _, e, sums = _exponentials(self, dim)
         return elements("quotient", e, sums.float(), out=e).to(to)
-    program = ChannelProgram.of_rows(rows)
+    program = ChannelProgram.by_channel(rows)
     _, e, of_rows = _exponentials_of_rows(program, rows)
     coefficients = (program.rounded(of_rows[0]),)
     result = e if to == torch.float32 else allocated(torch.empty_like(e, dtype=to))

@@ -6,19 +6,10 @@ import math
 from collections.abc import Sequence
 from math import prod
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from convgrad.torch.training.channels import (
-    ChannelProgram,
-    ChannelView,
-    Floats,
-    channels_of,
-    floats,
-    rows_of,
-    tensor_of,
-)
+from convgrad.torch.training.channels import ChannelProgram, ChannelView, Floats, channels_of, rows_of
 from convgrad.torch.training.row import SECTIONS, row
 from convgrad.torch.training.tensors import constant
 
@@ -107,7 +98,7 @@ def batch_norm(
     running = running_mean, running_var
     if (running_mean is None) != (running_var is None):
         raise ValueError("batch_norm: give both running_mean and running_var, or neither")
-    program = ChannelProgram(input.numel())
+    program = ChannelProgram.by_channel(view)
     if training:
         sums = program.sums_of("squares", view)
         *coefficients, inverse = _moments(
@@ -158,7 +149,7 @@ def batch_norm_backward(
     view = channels_of(input)
     g = view.like(grad_out)
     images, channels, positions = view.shape
-    program = ChannelProgram(input.numel())
+    program = ChannelProgram.by_channel(view)
     sums = program.sums_of("products", view._replace(tensor=g), view.tensor)
     to = _type_of(weight, input)
     moments = (save_mean, save_invstd) if train else (running_mean, running_var)
@@ -193,7 +184,7 @@ def layer_norm(
     _check_types(input, weight, bias)
     view = _rows(input, normalized_shape)
     _, rows, positions = view.shape
-    program = ChannelProgram.of_rows(view)
+    program = ChannelProgram.by_channel(view)
     sums = program.sums_of("squares", view)
     *coefficients, inverse = _moments(program, sums, (rows,), positions, eps, (_NO_WEIGHT, _NO_BIAS))
     if weight is None and bias is None:
@@ -230,21 +221,20 @@ def layer_norm_backward(
     g = view.like(grad_out.contiguous())
     center, inverse = (saved.float().reshape(-1).contiguous() for saved in (mean, rstd))
     of_input = of_weight = of_bias = None
+    program = ChannelProgram.by_row(view)
     if output_mask[0]:
         columns = [] if weight is None else [_column(weight, positions, 1.0)]
-        of_g, program = view._replace(tensor=g), ChannelProgram.of_rows(view)
-        sums = program.sums_of("weighted_products" if columns else "products", of_g, view.tensor, columns=columns)
+        name = "weighted_products" if columns else "products"
+        sums = program.sums_of(name, view._replace(tensor=g), view.tensor, columns=columns)
         operands = *sums, center, inverse, _NO_WEIGHT, _NO_WEIGHT, float(positions)
         coefficients = program.coefficients("gradient", (rows,), operands, 4)
         name = "normalize_columns_backward" if columns else "normalize_backward"
         of_input = program.mapped(name, view, g, view.tensor, coefficients=coefficients, columns=columns)
         of_input = of_input.reshape(input.shape)
-        program.run()
     if output_mask[1] or output_mask[2]:
         of_columns = ChannelView(g, (1, positions, rows), True)
         name, (plain, products) = "products_with_normalized", (output_mask[2], output_mask[1])
         normalization = center, inverse, constant(torch.zeros(rows, dtype=torch.float32))
-        program = ChannelProgram(input.numel())
         sums = program.sums_of(
             name, of_columns, view.tensor, coefficients=normalization, plain=plain, products=products
         )
@@ -252,7 +242,7 @@ def layer_norm_backward(
             of_bias = program.rounded(sums[0], _type_of(bias, g)).reshape(normalized_shape)
         if output_mask[1]:
             of_weight = program.rounded(sums[-1], _type_of(weight, g)).reshape(normalized_shape)
-        program.run()
+    program.run()
     return of_input, of_weight, of_bias
 
 
@@ -318,29 +308,24 @@ def group_norm_backward(
         return torch.empty_like(input) if output_mask[0] else None, of_weight, of_bias
     view = _images(input, N, C, HxW)
     g = view.like(grad_out.reshape(view.tensor.shape))
-    of_sums, program = ChannelProgram(input.numel()), ChannelProgram(input.numel())
-    sums = of_sums.sums_of("products", view._replace(tensor=g), view.tensor, combined=False)
-    of_sums.run()
-    moments = [floats(saved).reshape(N, group) for saved in (mean, rstd)]
-    weights = _vector(weight, C, _NO_WEIGHT)
+    program = ChannelProgram(input.numel())
+    sums = program.sums_of("products", view._replace(tensor=g), view.tensor, combined=False)
+    moments = [program.in_f64(saved.reshape(N, group)) for saved in (mean, rstd)]
+    operands = *sums, *moments, _vector(weight, C, _NO_WEIGHT)
+    *scaled, products = program.coefficients("weighted_sums", (N, C), operands, 0, [torch.float64] * 3)
     of_input = None
     if output_mask[0]:
-        scaled = _of_groups(program, sums if weight is None else sums * floats(weight), group)
-        operands = *scaled, *moments, _NO_WEIGHT, weights, float(C // group * HxW)
-        coefficients = program.coefficients("gradient", (N, C), operands, 4)
-        of_input = program.mapped("normalize_backward", view, g, view.tensor, coefficients=coefficients).reshape(
-            input.shape
-        )
-    with np.errstate(all="ignore"):
-        centers, inverses = (values.repeat(C // group, 1) for values in moments)
-        products = (sums[1] - centers * sums[0]) * inverses
-    totals = [
-        program.totals(sums_of_images) if wanted else None
-        for sums_of_images, wanted in zip((products, sums[0]), output_mask[1:], strict=True)
-    ]
-    program.run()
+        of_groups = [program.totals(terms.numpy().reshape(N, group, C // group, 1))[..., 0] for terms in scaled]
+        factors = *moments, _NO_WEIGHT, operands[-1], float(C // group * HxW)
+        coefficients = program.coefficients("gradient", (N, C), (*of_groups, *factors), 4)
+        of_input = program.mapped("normalize_backward", view, g, view.tensor, coefficients=coefficients)
+        of_input = of_input.reshape(input.shape)
     to = _type_of(weight, input)
-    of_weight, of_bias = (None if sums is None else tensor_of(sums, to) for sums in totals)
+    of_weight, of_bias = (
+        program.rounded(program.totals(sums_of_images), to) if wanted else None
+        for sums_of_images, wanted in zip((products.numpy(), sums[0]), output_mask[1:], strict=True)
+    )
+    program.run()
     return of_input, of_weight, of_bias
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import NotRequired, TypedDict, Unpack
 
 from torch import Tensor
@@ -100,11 +101,13 @@ def _adam(decoupled: bool) -> Callable[..., None]:
         lists = [self, exp_avgs, exp_avg_sqs, max_exp_avg_sqs if amsgrad else exp_avg_sqs]
         lists.append(_gradients(grads, options))
         steps = [int(step_count.item()) for step_count in state_steps]
-        for number in dict.fromkeys(steps):
+        for number in (numbers := dict.fromkeys(steps)):
             corrections = 1 - _power(beta1, number), 1 - _power(beta2, number)
             averages = weight if is_low else 1 - weight, beta2, 1 - beta2
             scales = math.sqrt(corrections[1]), options["eps"], -(rate / corrections[0])
-            of_step = [[tensor for tensor, at in zip(tensors, steps, strict=True) if at == number] for tensors in lists]
+            of_step: list[Tensors] = lists
+            if len(numbers) > 1:
+                of_step = [[*compress(tensors, [at == number for at in steps])] for tensors in lists]
             update_lists(name, of_step, (decay_factor, *averages, *scales), 4 if amsgrad else 3)
 
     return step

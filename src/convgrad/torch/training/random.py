@@ -12,6 +12,8 @@ from convgrad.torch.training.functions import log1p64, wide
 from convgrad.torch.training.row import ELEMENTWISE, SERVE, common_type, row
 from convgrad.torch.training.tensors import check_numbers
 
+_PAIRS = 1 << 16  # random numbers that are drawn and used at a time
+
 
 def _is_contiguous(self: Tensor, *_: object, **__: object) -> bool:
     return bool(self.is_contiguous())
@@ -86,10 +88,15 @@ def exponential(self: Tensor, lambd: float = 1, *, generator: torch.Generator | 
     return self.copy_(-log1p64(-_unit(self.shape, generator)) / lambd)
 
 
-def _pairs(shape: Sequence[int], generator: torch.Generator | None) -> list[Tensor]:
-    """Return the first and the second numbers of pairs of random numbers."""
-    pairs = _unit((math.prod(shape), 2), generator)
-    return [pairs[:, 0], pairs[:, 1]]
+def _normal(
+    name: str, numbers: Sequence[float], shape: Sequence[int], generator: torch.Generator | None, dtype: torch.dtype
+) -> Tensor:
+    """Return the result of a map on pairs of random numbers, and on other numbers, part by part, which a cache has."""
+    result = torch.empty(tuple(shape), dtype=dtype)
+    for part in result.reshape(-1).split(_PAIRS):
+        pairs = _unit((part.numel(), 2), generator)
+        part.copy_(wide(name, [pairs[:, 0], pairs[:, 1], *numbers], part.shape, dtype))
+    return result
 
 
 _NORMAL = "mean + std * (sqrt(-2 log(1 - r)) * cos(2 pi s)) in f64; r, s: pairs of random numbers"
@@ -100,8 +107,7 @@ def normal(self: Tensor, mean: float = 0, std: float = 1, *, generator: torch.Ge
     """Fill a tensor with normal random numbers. PyTorch's own numbers differ between processors."""
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    pairs = _pairs(self.shape, generator)
-    return self.copy_(wide("normal", [*pairs, float(mean), float(std)], self.shape, self.dtype))
+    return self.copy_(_normal("normal", [float(mean), float(std)], self.shape, generator, self.dtype))
 
 
 @row(
@@ -119,7 +125,7 @@ def normal_of(mean: float | Tensor, std: float | Tensor = 1, *, generator: torch
     shape = torch.broadcast_shapes(
         *[parameter.shape for parameter in (mean, std) if isinstance(parameter, torch.Tensor)]
     )
-    return wide("standard_normal", _pairs(shape, generator), shape, torch.float64) * std + mean
+    return _normal("standard_normal", [], shape, generator, torch.float64) * std + mean
 
 
 def _is_exact(start: float, end: float, step: float = 1, *, out: Tensor) -> bool:

@@ -86,20 +86,21 @@ def update_lists(name: str, lists: Sequence[Sequence[Tensor]], numbers: Sequence
 
     The operands of the map are the tensors at this place, which have one type, and numbers.
     """
-    all_rows = [*zip(*lists, strict=True)]
-    for first, *others in all_rows:
-        if any([tensor.dtype != first.dtype for tensor in others]):
-            raise RuntimeError(f"expected {first.dtype} as the parameter; got {[tensor.dtype for tensor in others]}")
     groups: dict[torch.dtype, list[tuple[Tensor, ...]]] = {}
-    for tensors in all_rows:
-        first = tensors[0]
-        if not first.numel():
-            continue
-        kind = first.shape, first.stride()
-        if all((tensor.shape, tensor.stride()) == kind for tensor in tensors[1:]) and _span(first) == first.numel():
-            groups.setdefault(first.dtype, []).append(tensors)
-        else:
-            _update(name, tensors[:results], *tensors, *numbers)
+    strided: list[tuple[Tensor, ...]] = []
+    distinct = [*{id(tensors): tensors for tensors in lists}.values()]  # a map may have an operand that it does not use
+    for tensors, first, *others in zip(zip(*lists, strict=True), *distinct, strict=True):
+        dtype, shape, strides = first.dtype, first.shape, first.stride()
+        if any([tensor.dtype != dtype for tensor in others]):
+            raise RuntimeError(f"expected {dtype} as the parameter; got {[tensor.dtype for tensor in others]}")
+        is_like = all([tensor.shape == shape and tensor.stride() == strides for tensor in others])
+        size = first.numel()
+        if size and is_like and _span(first) == size:
+            groups.setdefault(dtype, []).append(tensors)
+        elif size:
+            strided.append(tensors)
+    for tensors in strided:
+        _update(name, tensors[:results], *tensors, *numbers)
     for dtype, rows in groups.items():
         places = [[tensor.data_ptr() for tensor in row[:results]] + [*map(read_address, row[results:])] for row in rows]
         addresses = tuple(map(tuple, places))

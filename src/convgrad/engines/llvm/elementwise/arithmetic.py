@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,8 @@ from convgrad.spec.elementwise.arithmetic import (
     WIDE_SIGNIFICAND,
     bits_of,
 )
+
+_MAX_POWER = 256.0  # above all that are specified
 
 
 def constant(f: Function, kind: str, number: float) -> Value:
@@ -37,10 +40,10 @@ def narrowed(f: Function, value: Value) -> Value:
 
 @dataclass(frozen=True)
 class Vector:
-    """A vector of f32 or f64 with Python's operators."""
+    """Vectors of f32 or f64 with Python's operators. They take turns, so that their operations overlap."""
 
     f: Function
-    value: Value
+    values: tuple[Value, ...]
 
     def __add__(self, other: Vector | float) -> Vector:
         return self._by("fadd", self, other)
@@ -55,7 +58,7 @@ class Vector:
         return self._by("fsub", other, self)
 
     def __mul__(self, other: Vector | float) -> Vector:
-        return self._by("fmul", self, other)
+        return other.scaled(self) if isinstance(other, Power) else self._by("fmul", self, other)
 
     def __rmul__(self, other: float) -> Vector:
         return self._by("fmul", other, self)
@@ -67,26 +70,61 @@ class Vector:
         return self._by("fdiv", other, self)
 
     def __neg__(self) -> Vector:
-        return Vector(self.f, self.f.op(self.value.type, f"fneg {self.value}"))
+        return Vector(self.f, tuple([self.f.op(value.type, f"fneg {value}") for value in self.values]))
 
     def _by(self, what: str, a: Vector | float, b: Vector | float) -> Vector:
-        kind = self.value.type
-        left, right = (
-            operand.value if isinstance(operand, Vector) else constant(self.f, kind, operand) for operand in (a, b)
-        )
-        return Vector(self.f, self.f.op(left.type, f"{what} {left}, {right.name}"))
+        count, kind = len(self.values), self.values[0].type
+        both = [
+            operand.values if isinstance(operand, Vector) else [constant(self.f, kind, operand)] * count
+            for operand in (a, b)
+        ]
+        return Vector(self.f, tuple([self.f.op(x.type, f"{what} {x}, {y.name}") for x, y in zip(*both, strict=True)]))
+
+
+@dataclass(frozen=True)
+class Power(Vector):
+    """Powers of two. AVX-512 multiplies by them in one instruction, which rounds ``exponent`` down.
+
+    ``power`` is the number whose power is the product of two powers.
+    """
+
+    exponent: Vector
+    power: Vector
+
+    def scaled(self, a: Vector) -> Vector:
+        """Return ``a`` times the powers. The first of two such products is exact, so both are one instruction."""
+        if isinstance(a, Scaled) and a.power is self.power:
+            return _scaled(a.before, self.power)
+        return Scaled(self.f, _scaled(a, self.exponent).values, a, self.power)
+
+
+@dataclass(frozen=True)
+class Scaled(Vector):
+    """The numbers ``before`` times the first of the two powers of two of ``power``."""
+
+    before: Vector
+    power: Vector
+
+
+def _scaled(a: Vector, exponent: Vector) -> Vector:
+    name, scaled = "llvm.x86.avx512.mask.scalef.ps.512", []
+    for value, by in zip(a.values, exponent.values, strict=True):
+        everywhere, rounded = "i16 -1", "i32 4"  # as the control register says
+        scaled.append(a.f.intrinsic(value.type, name, value, by, value, everywhere, rounded))
+    return Vector(a.f, tuple(scaled))
 
 
 class VectorOperations:
-    """The operations on vectors of ``lanes`` numbers; see ``Operations`` of the specification."""
+    """The operations on ``count`` vectors of ``lanes`` numbers; see ``Operations`` of the specification."""
 
-    def __init__(self, f: Function, lanes: int, wide: bool = False) -> None:
-        self.f, self.lanes = f, lanes
+    def __init__(self, f: Function, lanes: int, wide: bool = False, scales: bool = False, count: int = 1) -> None:
+        """``scales`` is whether an instruction multiplies by powers of two."""
+        self.f, self.lanes, self.scales, self.count = f, lanes, scales, count
         self.kind, self.whole = (f"<{lanes} x {kind}>" for kind in (("double", "i64") if wide else ("float", "i32")))
 
     def fma(self, a: Vector | float, b: Vector | float, c: Vector | float) -> Vector:
         """Return a * b + c with one rounding."""
-        return Vector(self.f, self.f.fma(self._value(a), self._value(b), self._value(c)))
+        return self._results(self.f.fma, a, b, c)
 
     def sqrt(self, a: Vector) -> Vector:
         """Return the square root."""
@@ -100,21 +138,21 @@ class VectorOperations:
         """Return ``a`` with the sign of ``sign``."""
         return self._intrinsic("copysign", a, sign)
 
-    def less(self, a: Vector | float, b: Vector | float) -> Value:
+    def less(self, a: Vector | float, b: Vector | float) -> Vector:
         """Return whether a < b."""
         return self._compared("olt", a, b)
 
-    def equal(self, a: Vector | float, b: Vector | float) -> Value:
+    def equal(self, a: Vector | float, b: Vector | float) -> Vector:
         """Return whether a == b."""
         return self._compared("oeq", a, b)
 
-    def select(self, condition: Value, a: Vector | float, b: Vector | float) -> Vector:
+    def select(self, condition: Vector, a: Vector | float, b: Vector | float) -> Vector:
         """Return ``a`` where the condition is true, and ``b`` elsewhere."""
-        return Vector(self.f, self.f.select(condition, self._value(a), self._value(b)))
+        return self._results(self.f.select, condition, a, b)
 
     def rounded(self, a: Vector) -> Vector:
         """Return f64 numbers rounded to f32."""
-        return self._number("fpext", narrowed(self.f, a.value))
+        return self._number("fpext", self._results(lambda value: narrowed(self.f, value), a))
 
     def floor(self, a: Vector) -> Vector:
         """Return the largest whole number that is not larger."""
@@ -133,34 +171,51 @@ class VectorOperations:
         """Return two powers of two whose product is 2^k."""
         k = self._whole("sub", self._bits(power), bits_of(NEAREST_INTEGER))
         half = self._whole("ashr", k, 1)
-        remainder = self.f.op(self.whole, f"sub {k}, {half.name}")
-        return self._power_of_two(half), self._power_of_two(remainder)
+        powers = self._power_of_two(half), self._power_of_two(self._difference(k, half))
+        if not self.scales:
+            return powers
+        number = power - NEAREST_INTEGER
+        number = self.select(self.less(number, _MAX_POWER), number, _MAX_POWER)  # NaN times 2^inf would be inf
+        exponents = number * 0.5, self.fma(number, 0.5, 0.5)
+        first, second = (
+            Power(self.f, factor.values, exponent, number) for factor, exponent in zip(powers, exponents, strict=True)
+        )
+        return first, second
 
     def split(self, a: Vector) -> tuple[Vector, Vector]:
         """Return the significand and the exponent."""
         bits = self._bits(a)
         k = self._whole("ashr", self._whole("sub", bits, HALF_ROOT), SIGNIFICAND)
-        significand = self.f.op(self.whole, f"sub {bits}, {self._whole('shl', k, SIGNIFICAND).name}")
+        significand = self._difference(bits, self._whole("shl", k, SIGNIFICAND))
         return self._number("bitcast", significand), self._number("sitofp", k)
 
-    def _value(self, a: Vector | float) -> Value:
-        return a.value if isinstance(a, Vector) else constant(self.f, self.kind, a)
+    def _results(self, emit: Callable[..., Value], *operands: Vector | float) -> Vector:
+        """Return the results of ``emit`` on the values of each vector."""
+        values = [
+            operand.values if isinstance(operand, Vector) else [constant(self.f, self.kind, operand)] * self.count
+            for operand in operands
+        ]
+        return Vector(self.f, tuple([emit(*row) for row in zip(*values, strict=True)]))
 
     def _intrinsic(self, name: str, *operands: Vector) -> Vector:
         kind = f"llvm.{name}.v{self.lanes}f{'32' if self.kind.endswith('float>') else '64'}"
-        return Vector(self.f, self.f.intrinsic(self.kind, kind, *[operand.value for operand in operands]))
+        return self._results(lambda *values: self.f.intrinsic(self.kind, kind, *values), *operands)
 
-    def _compared(self, how: str, a: Vector | float, b: Vector | float) -> Value:
-        return self.f.op(f"<{self.lanes} x i1>", f"fcmp {how} {self._value(a)}, {self._value(b).name}")
+    def _compared(self, how: str, a: Vector | float, b: Vector | float) -> Vector:
+        return self._results(lambda x, y: self.f.op(f"<{self.lanes} x i1>", f"fcmp {how} {x}, {y.name}"), a, b)
 
-    def _bits(self, a: Vector) -> Value:
-        return self.f.op(self.whole, f"bitcast {a.value} to {self.whole}")
+    def _bits(self, a: Vector) -> Vector:
+        return self._results(lambda value: self.f.op(self.whole, f"bitcast {value} to {self.whole}"), a)
 
-    def _whole(self, what: str, a: Value, number: int) -> Value:
-        return self.f.op(self.whole, f"{what} {a}, {self.f.everywhere(self.whole, number).name}")
+    def _whole(self, what: str, a: Vector, number: int) -> Vector:
+        by = self.f.everywhere(self.whole, number).name
+        return self._results(lambda value: self.f.op(self.whole, f"{what} {value}, {by}"), a)
 
-    def _number(self, how: str, a: Value) -> Vector:
-        return Vector(self.f, self.f.op(self.kind, f"{how} {a} to {self.kind}"))
+    def _difference(self, a: Vector, b: Vector) -> Vector:
+        return self._results(lambda x, y: self.f.op(self.whole, f"sub {x}, {y.name}"), a, b)
 
-    def _power_of_two(self, k: Value) -> Vector:
+    def _number(self, how: str, a: Vector) -> Vector:
+        return self._results(lambda value: self.f.op(self.kind, f"{how} {value} to {self.kind}"), a)
+
+    def _power_of_two(self, k: Vector) -> Vector:
         return self._number("bitcast", self._whole("shl", self._whole("add", k, BIAS), SIGNIFICAND))

@@ -24,16 +24,21 @@ from convgrad.plan.machine import Isa
 from convgrad.plan.records import Record, addresses
 from convgrad.spec.elementwise.table import MAPS
 
+SCALED_LANES = 16  # of AVX-512, whose vectors of f32 an instruction multiplies by powers of two
 STRIDES = Record("outer", "row")  # the strides of outer axis and rows, in bytes
 
 
 @dataclass(frozen=True)
 class MapSpec:
-    """What the code of a map depends on: ``formats`` are those of the operands, then of the results to store."""
+    """What the code of a map depends on: ``formats`` are those of the operands, then of the results to store.
+
+    ``by_rows`` is whether a task has some rows at all places of the outer axis.
+    """
 
     isa: Isa
     name: str
     formats: tuple[str, ...]
+    by_rows: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class ListsSpec:
 
 def arguments_of(spec: MapSpec) -> Record:
     """Return the arguments of the tasks."""
-    numbers = Record("rows", "all_rows", "columns", "task_rows", "task_columns", "column_blocks")
+    numbers = Record("outers", "rows", "columns", "task_rows", "task_columns", "column_blocks")
     return record_of(len(spec.formats), Record(), numbers)
 
 
@@ -65,10 +70,16 @@ def record_of(tensors: int, places: Record, numbers: Record) -> Record:
 
 def emit_task(f: Function, spec: MapSpec, a: Named, task: Value) -> None:
     """Emit the map of a block of rows and columns."""
+    if spec.by_rows:
+        first = task * a.task_rows
+        rows = f.min(a.task_rows, a.rows - first)
+        with digits_from(f, f.value(0), a.outers * rows, rows) as (outer, row):
+            _row(f, spec, a, outer, first + row, f.value(0), a.columns)
+        return
     row_block, column_block = f.divided(task, a.column_blocks)
     first, column = row_block * a.task_rows, column_block * a.task_columns
     length = f.min(a.task_columns, a.columns - column)
-    with digits_from(f, first, f.min(a.task_rows, a.all_rows - first), a.rows) as (outer, row):
+    with digits_from(f, first, f.min(a.task_rows, a.outers * a.rows - first), a.rows) as (outer, row):
         _row(f, spec, a, outer, row, column, length)
 
 
@@ -129,7 +140,6 @@ def emit_elements(f: Function, spec: MapSpec, pointers: list[Value], length: Val
     lanes = spec.isa.lanes // 2 if wide else spec.isa.lanes
     number = "double" if wide else "float"
     of_row = {at: f.splat(f.load(number, pointers[at]), lanes) for at in range(count) if spec.formats[at] == PER_ROW}
-    arithmetic = VectorOperations(f, lanes, wide)
 
     def loaded(fmt: str, pointer: Value, mask: Value | None) -> Value:
         if fmt == F64.name:
@@ -138,15 +148,23 @@ def emit_elements(f: Function, spec: MapSpec, pointers: list[Value], length: Val
         return widened(f, value) if wide else value
 
     def mapped(begin: Value, vectors: int, mask: Value | None) -> None:
-        for first in (begin + number * lanes for number in range(vectors)):
-            there = [f.at(p, first * BYTES[fmt]) if fmt else p for p, fmt in zip(pointers, spec.formats, strict=True)]
-            values = [of_row[at] if at in of_row else loaded(spec.formats[at], there[at], mask) for at in range(count)]
-            results = definition.definition(arithmetic, *[Vector(f, value) for value in values])
-            stored = results if isinstance(results, tuple) else (results,)
-            for result, fmt, to in zip(stored, spec.formats[count:], there[count:], strict=False):
+        arithmetic = VectorOperations(f, lanes, wide, scales=lanes == SCALED_LANES, count=vectors)
+        places = [begin + number * lanes for number in range(vectors)]
+        there = [
+            [f.at(pointer, first * BYTES[fmt]) if fmt else pointer for first in places]
+            for pointer, fmt in zip(pointers, spec.formats, strict=True)
+        ]
+        values = [
+            (of_row[at],) * vectors if at in of_row else tuple([loaded(spec.formats[at], p, mask) for p in there[at]])
+            for at in range(count)
+        ]
+        results = definition.definition(arithmetic, *[Vector(f, operand) for operand in values])
+        stored = results if isinstance(results, tuple) else (results,)
+        for result, fmt, to in zip(stored, spec.formats[count:], there[count:], strict=False):
+            for value, pointer in zip(result.values, to, strict=True):
                 if fmt == F64.name:
-                    store_masked(f, result.value, to, mask)
+                    store_masked(f, value, pointer, mask)
                 else:
-                    write(f, fmt, [narrowed(f, result.value) if wide else result.value], to, mask)
+                    write(f, fmt, [narrowed(f, value) if wide else value], pointer, mask)
 
     in_vectors(f, length, lanes, mapped)

@@ -42,7 +42,7 @@ class PreparedDriver:
 
     __slots__ = ("_arguments", "_driver", "_places", "_scratch_bytes", "_stages", "_threads", "_time_ms")
 
-    def __init__(self, parts: tuple[PreparedStage, ...], threads: int, by_rows: bool) -> None:
+    def __init__(self, parts: tuple[PreparedStage, ...], threads: int, by_rows: int) -> None:
         specs = tuple([stage.spec for stage in parts])
         record, values = stages.record_of(specs), dict[str, int]()
         self._places: list[tuple[int, Struct, slice]] = []
@@ -55,7 +55,7 @@ class PreparedDriver:
                 self._places.append((place, Struct(f"{len(names)}q"), slice(begin, begin + len(names))))
             begin += len(names)
         counts = [stage.values["task_count"] for stage in parts]
-        assert not by_rows or len(set(counts)) == 1, "the stages of a driver by rows have the same tasks"
+        assert len({*counts[:by_rows]}) <= 1, "stages by rows have the same tasks"
         self._driver, self._stages = _driver(specs, by_rows), parts
         self._arguments = filled(record, values)
         self._threads, traffic = min(threads, max(counts)), _traffic(parts)
@@ -71,18 +71,18 @@ class PreparedDriver:
 
 
 @lru_cache(REMEMBERED)
-def prepared(parts: tuple[PreparedStage, ...], threads: int, separate_rows: bool = False) -> PreparedDriver:
+def prepared(parts: tuple[PreparedStage, ...], threads: int, separate_rows: int = 0) -> PreparedDriver:
     """Return the call that computes stages in order.
 
-    If ``separate_rows``, no stage reads rows of another task. Then each task computes all stages if the tensors do not
-    fit into the last cache. Smaller tensors are faster in order, because a stage then reads, or writes as it reads.
+    None of the first ``separate_rows`` stages reads rows of another task. Then each task computes them all, unless the
+    tensors fit into the second cache, where the next stage finds them too.
     """
-    return PreparedDriver(parts, threads, separate_rows and not _fit_cache(parts))
+    return PreparedDriver(parts, threads, 0 if _fit_cache(parts) else separate_rows)
 
 
 def _fit_cache(parts: tuple[PreparedStage, ...]) -> bool:
-    """Return whether all that stages read and write fits into the last cache."""
-    return _traffic(parts) <= _machine(parts).l3_bytes
+    """Return whether all that stages read and write fits into the second cache."""
+    return _traffic(parts) <= _machine(parts).l2_bytes
 
 
 def _traffic(parts: tuple[PreparedStage, ...]) -> int:
@@ -95,25 +95,30 @@ def _machine(parts: tuple[PreparedStage, ...]) -> Machine:
 
 @lru_cache(REMEMBERED)
 def map_stage(
-    isa: Isa, name: str, tensors: tuple[Strided, ...], extents: Extents, max_columns: int = TASK_ELEMENTS
+    isa: Isa,
+    name: str,
+    tensors: tuple[Strided, ...],
+    extents: Extents,
+    max_columns: int = TASK_ELEMENTS,
+    by_rows: int = 0,
 ) -> PreparedStage:
     """Return the stage of a map on operands and results, which are ``tensors`` in this order."""
     outer, rows, columns = extents
-    task_columns = min(columns, max_columns)
+    task_columns = columns if by_rows else min(columns, max_columns)
     column_blocks = -(-columns // task_columns)
-    task_rows = rows_of_task(columns)
+    task_rows = by_rows or rows_of_task(columns)
     values = {
+        "outers": outer,
         "rows": rows,
-        "all_rows": outer * rows,
         "columns": columns,
         "task_rows": task_rows,
         "task_columns": task_columns,
         "column_blocks": column_blocks,
-        "task_count": -(-outer * rows // task_rows) * column_blocks,
+        "task_count": -(-(rows if by_rows else outer * rows) // task_rows) * column_blocks,
     }
     for number, tensor in enumerate(tensors):
         values |= {f"t{number}.outer": tensor.outer, f"t{number}.row": tensor.row}
-    spec = maps.MapSpec(isa, name, tuple([tensor.fmt for tensor in tensors]))
+    spec = maps.MapSpec(isa, name, tuple([tensor.fmt for tensor in tensors]), by_rows > 0)
     traffic = outer * rows * columns * sum([BYTES[fmt] for fmt in spec.formats if fmt])
     return PreparedStage(spec, values, traffic)
 
@@ -133,31 +138,32 @@ def prepared_lists(isa: Isa, name: str, lists: Lists, threads: int) -> PreparedD
     table = np.ascontiguousarray(np.column_stack([places, length]), np.int64)
     values = {"table": address_of(table), "task_count": len(table)}
     stage = PreparedStage(maps.ListsSpec(spec), values, int(lengths.sum() * sizes.sum()), table=table)
-    return PreparedDriver((stage,), threads, by_rows=False)
+    return PreparedDriver((stage,), threads, by_rows=0)
 
 
 @lru_cache(REMEMBERED)
-def sums_stage(isa: Isa, summands: Summands, threads: int) -> PreparedStage:
+def sums_stage(isa: Isa, summands: Summands, threads: int, by_rows: int = 0) -> PreparedStage:
     """Return the stage that writes the f64 sums (sums, sections, channels). Their address follows the tensors'."""
     (images, channels, positions), last = summands.shape, summands.channels_last
     formats = tuple([tensor.fmt for tensor in summands.tensors])
-    spec = sums.SumsSpec(isa, summands.name, formats, last, summands.plain, summands.products, summands.stored)
+    terms = summands.plain, summands.products, summands.stored
+    spec = sums.SumsSpec(isa, summands.name, formats, last, *terms, by_rows > 0 and not last)
     sections = sections_of(images, positions, summands.combined)
-    wanted = -(-TASKS_PER_THREAD * threads // sections.count)
+    wanted = 1 if by_rows else -(-TASKS_PER_THREAD * threads // sections.count)
     strips = max(-(-channels // sums.STRIP), min(wanted, -(-channels // sums.WIDTH)))
     strip = -(-channels // (strips * sums.WIDTH)) * sums.WIDTH
     chain = strip * sums.F64_BYTES + LINE_BYTES  # not a power of two, so that chains are in different sets of a cache
-    units = sections.count * channels
-    task_units = rows_of_task(min(positions, SECTION) * min(sections.group, images))
+    units = channels if by_rows and not last else sections.count * channels
+    task_units = by_rows or rows_of_task(min(positions, SECTION) * min(sections.group, images))
     values = {
         "images": images,
         "group": sections.group,
+        "groups": sections.groups,
         "sections": sections.sections,
         "positions": positions,
         "channels": channels,
         "task_count": sections.count * -(-channels // strip) if last else -(-units // task_units),
         "task_units": task_units,
-        "units": units,
         "strips": -(-channels // strip),
         "strip": strip,
         "chain": chain,
@@ -171,13 +177,16 @@ def sums_stage(isa: Isa, summands: Summands, threads: int) -> PreparedStage:
 
 
 @lru_cache(REMEMBERED)
-def trees_stage(isa: Isa, matrices: int, rows: int, width: int) -> PreparedStage:
+def trees_stage(isa: Isa, matrices: int, rows: int, width: int, by_rows: int = 0) -> PreparedStage:
     """Return the stage that adds the rows of f64 matrices by the 16-ary tree. Its addresses: matrices, totals."""
     levels, nodes = 1, -(-rows // FAN_IN)
-    scratch_bytes = max(_SCRATCH_BYTES, nodes * width * sums.F64_BYTES)
+    task_width, task_matrices = (by_rows, matrices) if by_rows else (width, 1)
+    blocks = -(-width // task_width)
+    scratch_bytes = max(_SCRATCH_BYTES, nodes * task_width * sums.F64_BYTES)
     while nodes > 1:
         levels, nodes = levels + 1, -(-nodes // FAN_IN)
-    values = {"rows": rows, "width": width, "levels": levels, "task_count": matrices}
+    values = {"rows": rows, "width": width, "levels": levels, "task_count": matrices // task_matrices * blocks}
+    values |= {"blocks": blocks, "task_width": task_width, "task_matrices": task_matrices}
     traffic = matrices * rows * width * sums.F64_BYTES
     return PreparedStage(trees.TreesSpec(isa), values, traffic, scratch_bytes)
 
@@ -191,7 +200,7 @@ def largest_stage(isa: Isa, fmt: str, rows: int, columns: int) -> PreparedStage:
 
 
 @cache
-def _driver(specs: tuple[stages.Spec, ...], by_rows: bool) -> CompiledKernel:
+def _driver(specs: tuple[stages.Spec, ...], by_rows: int) -> CompiledKernel:
     (driver,) = jit.functions(specs[0].isa, stages.module_of, specs, by_rows, driver=jit.DRIVER)
     kernel: CompiledKernel = driver
     return kernel
@@ -213,18 +222,32 @@ class ElementwiseCalls:
         self.isa = isa
 
     def map(
-        self, name: str, tensors: tuple[Strided, ...], extents: Extents, max_columns: int = TASK_ELEMENTS
+        self,
+        name: str,
+        tensors: tuple[Strided, ...],
+        extents: Extents,
+        max_columns: int = TASK_ELEMENTS,
+        by_rows: int = 0,
     ) -> PreparedStage:
-        """Return the stage of a map on operands and results; a task has ``max_columns`` at most."""
-        return map_stage(self.isa, name, tensors, extents, max_columns)
+        """Return the stage of a map on operands and results; a task has ``max_columns`` at most.
 
-    def sums(self, summands: Summands, threads: int) -> PreparedStage:
-        """Return the stage that writes the f64 sums (sums, sections, channels) of elements and of products."""
-        return sums_stage(self.isa, summands, threads)
+        If ``by_rows`` is not 0, each task has so many rows, at all places of the outer axis.
+        """
+        return map_stage(self.isa, name, tensors, extents, max_columns, by_rows)
 
-    def trees(self, matrices: int, rows: int, width: int) -> PreparedStage:
-        """Return the stage that writes the totals of the rows of f64 matrices, by the 16-ary tree."""
-        return trees_stage(self.isa, matrices, rows, width)
+    def sums(self, summands: Summands, threads: int, by_rows: int = 0) -> PreparedStage:
+        """Return the stage that writes the f64 sums (sums, sections, channels) of elements and of products.
+
+        If ``by_rows`` is not 0, each task has so many channels, or a section of all channels if these are contiguous.
+        """
+        return sums_stage(self.isa, summands, threads, by_rows)
+
+    def trees(self, matrices: int, rows: int, width: int, by_rows: int = 0) -> PreparedStage:
+        """Return the stage that writes the totals of the rows of f64 matrices, by the 16-ary tree.
+
+        If ``by_rows`` is not 0, each task has so many columns of all matrices.
+        """
+        return trees_stage(self.isa, matrices, rows, width, by_rows)
 
     def largest(self, fmt: str, rows: int, columns: int) -> PreparedStage:
         """Return the stage that writes the largest elements of rows in f32."""

@@ -4,8 +4,8 @@ A stage reads what the stages before it wrote. So a thread begins a stage when a
 finished. A thread that would wait long leaves the driver instead, because the thread that finishes the last task always
 continues: no thread depends on another one that the system has stopped.
 
-In a driver by rows, the tasks with the same number of all stages have the same rows, and no stage reads other rows. So
-one thread computes all stages of a task, while its rows are in a cache.
+The first stages can be by rows: their tasks with the same number have the same rows, and none of these stages reads
+other rows. So one thread computes them all for a task, while its rows are in a cache.
 """
 
 from __future__ import annotations
@@ -56,21 +56,20 @@ def addresses_of(spec: Spec) -> list[str]:
     return [column for column in record.columns if column in record.addresses]
 
 
-def module_of(specs: tuple[Spec, ...], by_rows: bool) -> str:
-    """Return the IR of ``driver(arguments, scratch)`` and of the functions that compute tasks."""
+def module_of(specs: tuple[Spec, ...], by_rows: int) -> str:
+    """Return the IR of ``driver(arguments, scratch)`` and of the functions that compute tasks.
+
+    The first ``by_rows`` stages are by rows.
+    """
     module = Module()
     names = {spec: _task(module, spec) for spec in dict.fromkeys(specs)}
     f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
     record, flags = record_of(specs), loaded_where_used(f, f.arguments, FLAGS)
     stages = [_Stage(f, record, number, names[spec]) for number, spec in enumerate(specs)]
     isa = specs[0].isa
+    groups = ([stages[:by_rows]] if by_rows else []) + [[stage] for stage in stages[by_rows:]]
     with driver(f, isa, flags):
-        if by_rows:
-            with stages[0].tasks(flags) as task:
-                for stage in stages:
-                    stage.compute(task)
-        else:
-            _in_order(f, isa, flags, stages)
+        _in_order(f, isa, flags, groups)
     return str(module)
 
 
@@ -119,10 +118,11 @@ class _Stage:
         self.f.call(self.function, self.arguments, self.f.scratch, task)
 
 
-def _in_order(f: Function, isa: Isa, flags: Named, stages: Sequence[_Stage]) -> None:
-    stage, *others = stages
-    with stage.tasks(flags) as task:
-        stage.compute(task)
+def _in_order(f: Function, isa: Isa, flags: Named, groups: Sequence[Sequence[_Stage]]) -> None:
+    group, *others = groups
+    with group[0].tasks(flags) as task:
+        for stage in group:
+            stage.compute(task)
     if others:
-        with f.when(reached(f, isa, stage.counter("finished"), stage.count)):
+        with f.when(reached(f, isa, group[0].counter("finished"), group[0].count)):
             _in_order(f, isa, flags, others)

@@ -24,6 +24,7 @@ from convgrad.spec.elementwise.table import MAPS
 
 STRIP = 1024  # channels of a task of ``_columns``, at most: wide strips read memory in long pieces
 WIDTH = CHAINS  # channels of a vector of ``_columns``
+PREFETCH_BYTES = 2048  # from a row of ``_rows`` to its prefetch, because automatic ones end with each page
 IN_TURN = 4  # positions of a chain that ``_columns`` adds before it stores the chain
 F64_BYTES = 8
 _WIDE = f"<{CHAINS} x double>"
@@ -40,6 +41,7 @@ class SumsSpec:
     plain: bool
     products: bool
     stored: bool
+    by_rows: bool = False  # whether a task has all sections of some channels; only for ``_rows``
 
     @property
     def sums(self) -> int:
@@ -49,8 +51,8 @@ class SumsSpec:
 
 def arguments_of(spec: SumsSpec) -> Record:
     """Return the arguments of the tasks. A group has ``group`` images, and an image ``sections`` sections."""
-    numbers = Record("images", "group", "sections", "positions", "channels", "all_sections")
-    numbers += Record("task_units", "units", "strips", "strip", "chain")
+    numbers = Record("images", "group", "groups", "sections", "positions", "channels", "all_sections")
+    numbers += Record("task_units", "strips", "strip", "chain")
     return record_of(len(spec.formats), addresses("out"), numbers)
 
 
@@ -69,9 +71,9 @@ def _added(
     elements = []
     for at, fmt in zip(pointers[: _operands(spec)], spec.formats, strict=False):
         value = read(f, fmt, at, CHAINS, mask) if fmt != PER_ROW else f.splat(f.load("float", at), CHAINS)
-        elements.append(Vector(f, value))
-    terms = MAPS[spec.name].definition(VectorOperations(f, CHAINS), *elements)
-    values = [term.value for term in (terms if isinstance(terms, tuple) else (terms,))][: 1 + spec.products]
+        elements.append(Vector(f, (value,)))
+    terms = MAPS[spec.name].definition(VectorOperations(f, CHAINS, scales=spec.isa.lanes == CHAINS), *elements)
+    values = [term.values[0] for term in (terms if isinstance(terms, tuple) else (terms,))][: 1 + spec.products]
     if spec.stored:
         write(f, F32.name, values[:1], pointers[-1], mask)
     if mask is not None:
@@ -103,10 +105,16 @@ def _images_of(f: Function, a: Named, group: Value) -> Value:
 
 
 def _rows(f: Function, spec: SumsSpec, a: Named, task: Value) -> None:
-    """Emit the sums of the units of a task; a unit is a section of one channel."""
-    first = task * a.task_units
-    count = f.min(a.task_units, a.units - first)
-    with digits_from(f, first, count, a.channels, a.sections) as (group, channel, inside):  # in the order of memory
+    """Emit the sums of the units of a task: of sections of a channel, or of channels if ``by_rows``."""
+    first, channels, begin = task * a.task_units, a.channels, f.value(0)
+    if spec.by_rows:
+        first, begin = f.value(0), first
+        channels = f.min(a.task_units, a.channels - begin)
+        count = a.groups * channels * a.sections
+    else:
+        count = f.min(a.task_units, a.all_sections * a.channels - first)
+    with digits_from(f, first, count, channels, a.sections) as (group, inner, inside):  # in the order of memory
+        channel = begin + inner
         section = group * a.sections + inside
         begin = inside * SECTION
         length = f.min(a.positions - begin, SECTION)
@@ -137,7 +145,11 @@ def _chains(f: Function, spec: SumsSpec, pointers: list[Value], length: Value, s
 
     whole = length >> CHAINS.bit_length() - 1
     with f.loop(whole, **_named(sums)) as loop:
-        added = _added(f, spec, [*loop.carried.values()], there(loop.index * CHAINS))
+        places = there(loop.index * CHAINS)
+        for pointer, fmt in zip(places, spec.formats, strict=True):
+            if fmt:
+                f.prefetch(f.at(pointer, PREFETCH_BYTES))
+        added = _added(f, spec, [*loop.carried.values()], places)
         loop.next(**_named(added))
     left = length - whole * CHAINS
     with f.loop(f.min(left, 1), **loop.carried) as last:
