@@ -69,8 +69,8 @@ def hashes(page: Path) -> str:
     versions = {row["torch"].split("+")[0]: row["processor"].partition(" (")[0] for row in rows}
     (version, _), (other, where) = versions.items()
     return table(*shown) + (
-        f"\nThese tensors are contiguous. With `channels_last` included, PyTorch alone gave {differ} hashes in\n"
-        f"{len(rows)} runs, and `same_bits()` gave one (PyTorch {version}, but {other} on {where}).\n"
+        f"\nThe tensors in this table are contiguous. In all {len(rows)} runs, including those in `channels_last`,\n"
+        f"PyTorch alone gave {differ} hashes, and `same_bits()` gave one (PyTorch {version}, but {other} on {where}).\n"
     )
 
 
@@ -135,7 +135,7 @@ def costs(page: Path) -> str:
     return (
         table(*shown)
         + f"\nOn average, you lose no time. However, {slower:.0%} of {len(ratios):,} single calls take longer than\n"
-        f"in PyTorch's faster memory format.\n"
+        f"PyTorch in its faster memory format.\n"
     ).replace("%", " %")
 
 
