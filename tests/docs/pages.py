@@ -48,7 +48,7 @@ print(dst.shape)
 ```
 
 - You must pass all required attributes to `convgrad.run` and `convgrad.compile`. If an attribute has one value per
-  spatial axis, pass a list. The functions `infer_shapes`, `explain` and `vjp` instead have the defaults of the [other
+  spatial axis, pass a list. `infer_shapes`, `explain` and `vjp` instead have the defaults of the [other
   functions](api/functions.md).
 - You can add or omit `-1` at the end of an operator's name, unless this gives the name of another operator.
 
@@ -67,10 +67,9 @@ COMMON_HEAD = """\
 
 All operators with weights have these attributes. Operators without weights have only `data_format`."""
 DEVIATIONS = """\
-The section of an operator also names its specification. convgrad follows this document with two exceptions. For
-[auto_pad](shapes.md#auto-pad) of data gradients, convgrad follows the text of the document, because the formula
-contradicts the text. In the format `IOX`, groups divide the output channels instead of the input channels
-([Layouts](shapes.md#layouts))."""
+Each section names the specification that convgrad follows, with two exceptions. For [auto_pad](shapes.md#auto-pad) of
+data gradients, the formula contradicts the text, so convgrad follows the text. In the format `IOX`, groups divide the
+output channels instead of the input channels ([Layouts](shapes.md#layouts))."""
 MORE_HEAD = """\
 The section of an operator lists which of the following attributes it also has. If a format has two rows, the second row
 is for transposed operators:"""

@@ -21,8 +21,8 @@ You need this page if you know a layer of another library and look for the name 
 `convgrad.jax` have the [names of PyTorch and JAX](names.md) instead.
 
 Each function has only some of these parameters, which the page [Functions](api/functions.md) lists. If a parameter has
-several rows, each row is for different functions. If a parameter takes one int per axis, you can also pass one int for
-all spatial axes.
+several rows, each row is for different functions. Instead of one int per axis, you can pass one int for all spatial
+axes.
 """
 TITLES = {
     "Arrays and shapes": "Pass these first, in the order of the function's signature.",

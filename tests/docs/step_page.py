@@ -20,8 +20,8 @@ HEAD = """\
 # Operators of a training step
 
 You need this page if you want to get the bits of [`same_bits()`](training_step.md) from your own program, for example
-in another framework. ATen is the library that all functions, modules and optimizers of PyTorch call. Each row of a
-table defines operators of ATen, including their in-place and `out` forms.
+in another framework. Each row defines operators of ATen, the library that all functions, modules and optimizers of
+PyTorch call. The in-place and `out` forms are included.
 
 - **Operations.** The result of each operation is rounded to f32 once. A product is also rounded before it is added,
   unless the formula contains "fused". In a formula with "in f64", each operation is rounded to f64, and at the end, the
