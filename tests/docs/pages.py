@@ -32,8 +32,8 @@ from tests.support.places import DOCS
 OPERATORS_HEAD = """\
 # Operators
 
-Look here if you need to know which operands and attributes an operator has, for example to write a graph file.
-`convgrad.run` computes an operator by its name:
+Use this page to look up the operands and attributes of an operator, for example to write a graph file. `convgrad.run`
+computes an operator by its name:
 
 ```python
 import numpy as np
@@ -47,31 +47,32 @@ print(dst.shape)
 (1, 6, 6, 4)
 ```
 
-- You must pass all required attributes to `run` and `compile`, with a list for each attribute that has one value per
-  spatial axis. `infer_shapes`, `explain` and `vjp` have the defaults of the [functions](api/functions.md) instead.
-- You can add or omit `-1` at the end of a name, unless the result is the name of another operator.
+- You must pass all required attributes to `convgrad.run` and `convgrad.compile`. If an attribute has one value per
+  spatial axis, pass a list. `infer_shapes`, `explain` and `vjp` instead have the defaults of the [other
+  functions](api/functions.md).
+- You can add or omit `-1` at the end of an operator's name, unless this gives the name of another operator.
 
-[Shapes and padding](shapes.md#the-letters) explains the letters in the formulas. Parentheses contain the oneDNN
-generations of an operator, because one name can have different attributes in each:
+The page [Shapes and padding](shapes.md#the-letters) explains the letters in the formulas. The parentheses after an
+operator's name list its generations, because the attributes of an operator can differ between versions of oneDNN:
 """
 NEWEST = ("G3",)
 OLDER_HEAD = """\
 ## Older names
 
-A result has the shape that the newer operator gives it, but `output_shape` may have only the spatial extents. If you
-omit the pads of an operator with "ConvolutionBackprop" in its name, they are
-[calculated](shapes.md#pads-of-older-names)."""
+A result has the same shape as with the newer name, but you may pass only the spatial extents as `output_shape`. If you
+omit the pads of an operator with "ConvolutionBackprop" in its name, convgrad [calculates
+them](shapes.md#pads-of-older-names)."""
 COMMON_HEAD = """\
 ## Attributes
 
 All operators with weights have these attributes. Operators without weights have only `data_format`."""
 DEVIATIONS = """\
-convgrad follows the specification that a section names, with two exceptions: [auto_pad](shapes.md#auto-pad) of data
-gradients follows its text instead of its formula, and `IOX` with groups ([Layouts](shapes.md#layouts)) divides "out"
-instead of "in"."""
+Each section names the specification that convgrad follows, with two exceptions. For [auto_pad](shapes.md#auto-pad) of
+data gradients, the formula contradicts the text, so convgrad follows the text. In the format `IOX`, groups divide the
+output channels instead of the input channels ([Layouts](shapes.md#layouts))."""
 MORE_HEAD = """\
-Each operator's section lists which of these attributes it also has. If a format has two rows, the second row is for
-transposed operators:"""
+The section of an operator lists which of the following attributes it also has. If a format has two rows, the second row
+is for transposed operators:"""
 MADE_RULES = re.compile(r"(<!-- made by tests/docs/pages.py: rules -->\n).*?(<!-- end -->)", re.DOTALL)
 KINDS = {
     "O": "Operator and operands",

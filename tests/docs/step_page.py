@@ -19,28 +19,33 @@ PAGE = DOCS / "step_operators.md"
 HEAD = """\
 # Operators of a training step
 
-You need this page if you want to compute one of these operators yourself, with the bits of
-[`same_bits()`](training_step.md), for example in another framework. Each row defines operators of ATen, which all
-functions, modules and optimizers of PyTorch call, and their in-place and `out` forms.
+You need this page if you want to get the bits of [`same_bits()`](training_step.md) from your own program, for example
+in another framework. Each row defines operators of ATen, the library that all functions, modules and optimizers of
+PyTorch call. The in-place and `out` forms are included.
 
-- **Operations.** Each operation of a formula rounds to f32 once, also a product before it is added, unless the
-  formula says "fused". A formula "in f64" rounds to f64 after each operation, and its result to f32.
-- **Functions** such as exp are sequences of f32 operations, unless the formula says "in f64". They are programs in
-  `functions.py` and `maps.py` of `src/convgrad/spec/elementwise/`.
-- **Random numbers** r are f64 numbers of PyTorch's generator, unless the formula names another type, in row-major order
-  of the indices.
-- **Types.** bf16 and f16 tensors are converted to f32 first, and the result is rounded once. Only these
+- **Operations.** The result of each operation is rounded to f32 once. A product is also rounded before it is added,
+  unless the formula contains "fused". In a formula with "in f64", each operation is rounded to f64, and at the end, the
+  result is rounded to f32.
+- **Functions** such as exp are sequences of f32 operations, unless the formula contains "in f64". You find these
+  sequences in `functions.py` and `maps.py` of `src/convgrad/spec/elementwise/`.
+- **Random numbers** r are numbers of PyTorch's generator, in row-major order of the indices. Their type is f64, unless
+  the formula names another type.
+- **Types.** bf16 and f16 tensors are converted to f32 first, and the result is rounded to their type once. Only these
   operators accept f64 tensors: {f64}.
-- **Error.** Each bound limits the error of one element, compared with the formula in exact arithmetic. u is 2^-24, v is
-  2^-53, h is the rounding depth of the sum, and R is u abs(result). An ulp of a number is 2^-23 times the largest power
-  of two up to the number. For bf16 and f16, add the rounding to this type.
+- **Error.** The largest error is a bound for one element, compared with the formula in exact arithmetic. In these
+  bounds, u is 2^-24, v is 2^-53, h is the rounding depth of the sum, and R is u abs(result). An ulp of a number is
+  2^-23 times the largest power of two that does not exceed the number. If the result is bf16 or f16, add the rounding
+  to this type.
 """
 TITLES = {
-    "no sum": ("Without a sum", "G is `grad_output`, divided by the number of losses if the loss is their mean."),
+    "no sum": (
+        "Without a sum",
+        "G is `grad_output`. If the loss is a mean, G is `grad_output` divided by the number of losses.",
+    ),
     "f64 sections": (
         "Sums in f64 sections",
-        "These sums have the order of [Numerics](numerics.md#operators-of-a-training-step), and are rounded to f32\n"
-        "once. The positions are the indices of the sum in row-major order, because memory formats must not matter.",
+        "The page [Numerics](numerics.md#operators-of-a-training-step) defines the order of these sums, which are\n"
+        "rounded to f32 once. The positions are the indices of the sum in row-major order, in every memory format.",
     ),
     "one after another": (
         "Sums of few terms",

@@ -50,11 +50,11 @@ _ROWS = (
      "`out` is a PyTorch tensor or NumPy array of the result's type, in native byte order."),
     ("T6", InvalidDataTypeError, "The operands of a compiled call and cotangents have the expected type."),
     # G: geometry
-    ("G1", InvalidShapeError, "All tensors have the same rank. It is the number of spatial axes + 2, and at least 3."),
+    ("G1", InvalidShapeError, "All tensors have the same rank, at least 3: the number of spatial axes + 2."),
     ("G2", InvalidShapeError, "The batch size is the same in all tensors."),
     ("G3", InvalidShapeError, "`groups` divides the number of channels of src and of dst."),
     ("G4", InvalidShapeError,
-     "Data and weights have equal channel counts. Input channels of weights are multiplied by `groups`."),
+     "Data has as many channels as the weights, whose input channels are first multiplied by `groups`."),
     ("G5", InvalidShapeError, "No dimension of the weights is 0."),
     ("G6", InvalidShapeError, "The extents fit: O = floor((I + P - E)/s) + 1, or 0 if the kernel does not fit."),
     ("G7", InvalidShapeError, "The extents of a transposed operator fit: L = s(l - 1) + E - P + op."),
@@ -63,7 +63,7 @@ _ROWS = (
     ("G10", InvalidShapeError, "Extents and sizes in bytes fit into 63 bits."),
     ("G11", InvalidShapeError, "`bias` is 1-D and has one value per channel."),
     # D: arrays and options
-    ("D1", UnsupportedError, "Operands are in memory that the CPU can read, or they and `out` are all on one GPU."),
+    ("D1", UnsupportedError, "The CPU can read the memory of all operands, or all operands and `out` are on one GPU."),
     ("D2", InvalidShapeError, "`out` has the shape of the result."),
     ("D3", InvalidShapeError, "`out` is writable."),
     ("D4", InvalidShapeError, "`out` overlaps neither an operand nor itself."),
@@ -78,7 +78,7 @@ _ROWS = (
     ("D13", InvalidAttributeError, "`activation` is None or, for Convolution, ConvTranspose and BiasAdd, \"relu\"."),
     # P: parts of a batch
     ("P1", InvalidOpError, "Only weight gradients and bias gradients have parts."),
-    ("P2", UnsupportedError, "Parts need generated kernels, and operands that are not f64."),
+    ("P2", UnsupportedError, "Parts need generated kernels and operands of a type other than f64."),
     ("P3", InvalidAttributeError, "A part begins with a leaf: `first` is a multiple of the images per leaf."),
     ("P4", InvalidShapeError, "Parts are results of `partials` for problems that differ only in their images."),
     ("P5", InvalidShapeError,

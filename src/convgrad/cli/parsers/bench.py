@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
     bench.add_argument("--suite", metavar="NAME,...", type=words, default=[], help=suites)
     bench.add_argument("--shapes", metavar="FILE", help="a file of problem lines; comments start with #")
     for name, example in (("direction", "FWD_D,BWD_D,BWD_W"), ("type", "f32,bf16,f16"), ("layout", "NXC,NCX")):
-        instead = f"replace the {name} of each line, such as by {example}"
+        instead = f"replace the {name} of each line by these, such as {example}"
         bench.add_argument(f"--{name}", metavar=f"{name.upper()},...", type=words, default=[], help=instead)
     against = "the libraries to compare with: torch, jax"
     bench.add_argument("--against", metavar="PEER,...", type=words, default=[], help=against)

@@ -21,10 +21,10 @@ def parser() -> argparse.ArgumentParser:
     called = f"{FUNCTION} (default FUNCTION: run), or LIBRARY:FUNCTION of a C library"
     conformance.add_argument("function", metavar="MODULE[:FUNCTION]", help=called)
     conformance.add_argument("--signature", metavar="WORDS", help="the arguments of a C function, as for verify")
-    lines = "lines of a name or pattern, such as groups-*, and a reason"
-    conformance.add_argument("--skips", metavar="FILE", help=f"the cases that are not run: {lines}")
-    conformance.add_argument("--xfails", metavar="FILE", help="the cases that are expected to fail, as for --skips")
-    strict = "exit with 1 also if a case is not served, or if an expected failure passes"
+    lines = "each line has a name or pattern, such as groups-*, and a reason"
+    conformance.add_argument("--skips", metavar="FILE", help=f"a file of cases to skip: {lines}")
+    conformance.add_argument("--xfails", metavar="FILE", help="a file, as for --skips, of cases that should fail")
+    strict = "also exit with 1 if a case is not served, or if an expected failure passes"
     conformance.add_argument("--strict", action="store_true", help=strict)
     conformance.add_argument("--isolate", action=argparse.BooleanOptionalAction, help=ISOLATE)
     conformance.add_argument("--timeout", metavar="SECONDS", type=seconds, help=TIMEOUT)

@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     explain.add_argument(
         "--tensors",
         metavar="FILE",
-        help="arrays by tensor id, whose shapes set open extents of the graph",
+        help="arrays by tensor id, whose shapes determine the extents that the graph leaves open",
     )
     printed = explain.add_mutually_exclusive_group()
     json = "print JSON instead of text"

@@ -20,11 +20,9 @@ def parser() -> argparse.ArgumentParser:
         ),
     )
     probe.add_argument("function", metavar="MODULE:FUNCTION", help=FUNCTION)
-    case = "a problem line or case as for convgrad verify, of which only the shapes are used"
+    case = "a problem line or case as for convgrad verify; its arrays are ignored"
     probe.add_argument("case", metavar="CASE", nargs="?", help=case)
-    probe.add_argument(
-        "--role", choices=("weights", "dst", "src"), help="the result of the default case, if no CASE is given"
-    )
+    probe.add_argument("--role", choices=("weights", "dst", "src"), help="the result to probe if you pass no CASE")
     probe.add_argument("--dtype", metavar="TYPE", help="the type of the result (default: the operands')")
     threads = "find the order for each of these numbers of threads, and print whether it changes"
     probe.add_argument("--threads", metavar="N,...", type=positives, default=[], help=threads)

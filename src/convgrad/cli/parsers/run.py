@@ -13,8 +13,8 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of ``convgrad run``."""
     run = Parser(
         "convgrad run",
-        "Compute one operator, a graph or cases, on operands from files, or generated for a problem line or "
-        "shapes. Print the shapes, the resolved attributes, the time and the results.",
+        "Compute one operator, a graph or cases, and print the shapes, the resolved attributes, the time and the "
+        "results. Operands are read from files, or generated for a problem line or shapes.",
         (
             'convgrad run "BWD_W f32 NXC mb8ic64ih56oc64oh56kh3ph1" --check oracle',
             "convgrad run ConvolutionBackwardWeights src.npy diff_dst.npy -o diff_weights.npy \\",
@@ -37,9 +37,9 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         help="an attribute; values of a list are separated by commas, as in strides=1,1",
     )
-    shapes = "generate operands of these shapes, such as 8x56x56x64; a shape operand has its values"
+    shapes = "generate operands of these shapes, such as 8x56x56x64; for a shape operand, pass its values"
     run.add_argument("--shapes", metavar="SHAPE", nargs="+", help=shapes)
-    tensors = "a .npz or .safetensors file with a graph's arrays by tensor id; results in it are judged"
+    tensors = "a .npz or .safetensors file with a graph's arrays by tensor id; results in this file are judged"
     run.add_argument("--tensors", metavar="FILE", help=tensors)
     add_limit(run)
     run.add_argument(
@@ -47,10 +47,10 @@ def parser() -> argparse.ArgumentParser:
         choices=("integers", "normal"),
         help="the values of operands, or of tensors that are not in --tensors (default integers)",
     )
-    the_type = "the type of generated operands (default f32), or of files that store only the bits of operands"
+    the_type = "the type of generated operands (default f32), or of operands in files that store only bits"
     run.add_argument("--type", choices=tuple(FORMATS), help=the_type)
     run.add_argument("--seed", type=seed, help="the seed of generated operands (default 0)")
-    of_result = "the type of the result (default: the operands'); without --type, also of files that store only bits"
+    of_result = "the result's type (default: the operands'); without --type, also that of files that store only bits"
     run.add_argument("--dtype", metavar="TYPE", help=of_result)
     max_threads = "the largest number of threads of generated kernels"
     run.add_argument("--threads", type=threads, help=max_threads)

@@ -6,10 +6,10 @@ from argparse import ArgumentTypeError
 
 LONGEST_S = 1e6
 MAX_ERROR = (
-    "Allow errors up to TIMES the error bound of direct summation (default 1). With 8 or more, 3x3 layers may use"
-    " Winograd."
+    "allow errors up to TIMES times the error bound of the direct algorithm (default 1); with 8 or more, 3x3 layers"
+    " may use Winograd"
 )
-TUNE = "choose plans by measurement, and keep the times in the kernel cache; results keep their bits"
+TUNE = "choose plans by measurement, and keep the times in the kernel cache; this changes no bits"
 HEIGHT = "the rounding depth of sums, or the blocks of their order as B1,B2,... (default: any order)"
 PROBLEM_LINE = (
     "a problem line in quotes: [deconv] DIRECTION TYPE DATA_FORMAT[:WEIGHTS_FORMAT] and a descriptor of benchdnn"

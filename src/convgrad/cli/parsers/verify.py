@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
         ),
     )
     what = (
-        "files or folders of cases, OPERATOR with --shapes, or problem lines in quotes, also those of benchdnn: "
+        "files or folders of cases, OPERATOR with --shapes, or problem lines in quotes, also lines of benchdnn: "
         '"--dir=BWD_W mb2ic8ih9oc8oh9kh3ph1"'
     )
     verify.add_argument("cases", metavar="CASE", nargs="*", help=what)
@@ -50,14 +50,14 @@ def parser() -> argparse.ArgumentParser:
     )
     verify.add_argument("--attr", metavar="NAME=VALUE", action="append", default=[], help="an attribute of OPERATOR")
     verify.add_argument("--type", choices=tuple(FORMATS), help="the type of OPERATOR's operands (default f32)")
-    of_results = "the type of results (default: from each case), also of files that store only bits"
+    of_results = "the type of results and of files that store only bits (default: from each case)"
     verify.add_argument("--dtype", choices=tuple(FORMATS), help=of_results)
 
     theirs = verify.add_argument_group("results to judge")
     theirs.add_argument("--call", metavar="MODULE:FUNCTION", help=f"{FUNCTION}, or LIBRARY:FUNCTION of a C library")
     declared = (
         "the arguments of a C function, in order: src, weights, diff_dst, bias, out, and sizes such as N, C, O, H, OH,"
-        " KH, SH, DH, PH; start with a type and a layout if it supports only one"
+        " KH, SH, DH, PH; start with a type and a layout if the function supports only these"
     )
     theirs.add_argument("--signature", metavar="WORDS", help=declared)
     theirs.add_argument("--isolate", action=argparse.BooleanOptionalAction, help=ISOLATE)
@@ -70,8 +70,8 @@ def parser() -> argparse.ArgumentParser:
 
     generated = verify.add_argument_group("operands of cases without arrays")
     fill = (
-        "normal: numbers whose errors have known statistics (default). integers: exact sums. truncation: numbers with"
-        " which truncated results differ. adversarial: ill-conditioned sums"
+        "normal: numbers whose errors have known statistics (default). integers: exact sums. truncation: numbers"
+        " whose truncated sums differ from rounded ones. adversarial: ill-conditioned sums"
     )
     generated.add_argument("--fill", choices=FILLS, default="normal", help=fill)
     generated.add_argument(
@@ -95,8 +95,8 @@ def parser() -> argparse.ArgumentParser:
     output = verify.add_argument_group("output")
     output.add_argument("--verbose", action="store_true", help="print a line for every case")
     strict = (
-        "also exit with 1 if the function raises NotImplementedError for a case, or convgrad does not support it, and"
-        " with 3 if a file of a folder has no case"
+        "also exit with 1 if the function raises NotImplementedError or convgrad does not support a case, and with 3 if"
+        " a file in a folder contains no case"
     )
     output.add_argument("--strict", action="store_true", help=strict)
     output.add_argument("--json", action="store_true", help="print one JSON object per case, and one with the counts")
@@ -112,7 +112,7 @@ def parser() -> argparse.ArgumentParser:
     kinds = "the format of files: .npy (default), .npz, .safetensors, .pt, .bin"
     instead.add_argument("--kind", metavar="ENDING", default=".npy", help=kinds)
     deserved = (
-        "print the smallest tolerance of numpy.allclose that every right result passes, and the wrong ones that pass"
+        "print the smallest tolerance of numpy.allclose that accepts all right results, and the wrong ones it accepts"
     )
     instead.add_argument("--print-tolerance", action="store_const", const=True, help=deserved)
     certificate = "print the certificate of one element as JSON: exact value, bound and error"
