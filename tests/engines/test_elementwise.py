@@ -80,7 +80,7 @@ def results_of(name: str) -> int:
     return len(found) if isinstance(found, tuple) else 1
 
 
-@tiers("isa, name, fmt, first", HOST, MAPS, ("f32", "bf16", "f16"), range(FIFTHS), every=29)
+@tiers("isa, name, fmt, first", HOST, MAPS, ("f32", "bf16", "f16"), range(FIFTHS), every=59)
 def test_maps_have_the_bits_of_their_definitions(isa: str, name: str, fmt: str, first: int) -> None:
     """Every fifth extent, with the same operands per row: they and the number of stored results make kernels."""
     rng = np.random.default_rng(1)

@@ -7,6 +7,7 @@ instruction set, layouts, strides, guard pages, threads, the cache, the cut of t
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -39,7 +40,7 @@ from tests.support.engine_helpers import HOST, Array, empty, made, modelled, pla
 from tests.support.forward_problems import PROBLEMS, ROLES, along, plans_of, posed, recut
 from tests.support.hash_problems import operands_of, shape_of, values
 from tests.support.helpers import assert_same_bits
-from tests.support.pairs import Way, covering, few_of
+from tests.support.pairs import Way, covering
 from tests.support.tiers import tiers
 
 pytestmark = [
@@ -62,25 +63,34 @@ AXES = {
     "infinite": (False, True),
 }
 DEALT = {True: 18, False: 6}  # ways of a row of any layout, and of others, in which all plans are run
-WAYS = list(covering(AXES)) if HOST else []
 ROWS = list(rows())
 Case = tuple[Row, int]  # and the number of a way
+COVERING = list(covering(AXES)) if HOST else []
+LONGEST = max(map(len, AXES.values()))
 
 
-def met_by(case: Case) -> set[tuple[Any, ...]]:
-    """Return what a case covers: each choice with its kernel."""
-    return {(case[0].kernel, *choice) for choice in WAYS[case[1]].items()}
+def dealt(kernel: str) -> Iterator[Way]:
+    """Yield the fewest ways in which a kernel meets every choice. Choices meet by chance, for each kernel others."""
+    rng = random.Random(kernel)
+    decks = {name: (list(some) * LONGEST)[:LONGEST] for name, some in AXES.items()}
+    for deck in decks.values():
+        rng.shuffle(deck)
+    for number in range(LONGEST):
+        yield {name: deck[number] for name, deck in decks.items()}
 
 
-def candidates() -> list[Case]:
-    """Return each kernel with each way, and its rows in turn, shuffled so that kernels meet different ways."""
-    of_kernel = [[row for row in ROWS if row.kernel == kernel] for kernel in KERNELS]
-    found = [(some[number * 7 % len(some)], number) for some in of_kernel for number in range(len(WAYS))]
-    return random.Random(0).sample(found, len(found))
+def quick_cases() -> Iterator[tuple[Row, Way]]:
+    """Yield each kernel with its ways, and its rows in turn."""
+    for kernel in KERNELS if HOST else ():
+        some = [row for row in ROWS if row.kernel == kernel]
+        for number, way in enumerate(dealt(kernel)):
+            yield some[number * 5 % len(some)], way
 
 
-QUICK = few_of(candidates(), met_by)
-LONG = [(row, number * 5 % len(WAYS)) for row in ROWS for number in range(DEALT[row.any_layout] if HOST else 0)]
+DRAWN = list(quick_cases())
+WAYS = [*COVERING, *(way for _, way in DRAWN)]
+QUICK = [(row, len(COVERING) + number) for number, (row, _) in enumerate(DRAWN)]
+LONG = [(row, number * 5 % len(COVERING)) for row in ROWS for number in range(DEALT[row.any_layout] if HOST else 0)]
 
 
 def problem_in(row: Row, way: Way) -> Problem:
@@ -221,12 +231,18 @@ def test_positions_are_transposed_up_to_a_stride_of_four(stride: int) -> None:
         assert {a.stride for a in operands if a.contiguous == SPATIAL} == {stride if stride < 5 else 1}
 
 
+def test_quick_cases_meet_all_choices() -> None:
+    """Each kernel meets each choice."""
+    met = {(row.kernel, *choice) for row, number in QUICK for choice in WAYS[number].items()}
+    assert met == {(kernel, name, choice) for kernel in KERNELS for name, some in AXES.items() for choice in some}
+
+
 @pytest.mark.long
 def test_rows_have_all_kernels() -> None:
     """All kernels of forward and backward data, and all that their specifications distinguish."""
     specs = list[Any]()
     for number, row in enumerate(row for row in ROWS if row.problem.solves_for in ("dst", "src")):
-        one, operands, out, _ = placed(row, WAYS[number % len(WAYS)], number)
+        one, operands, out, _ = placed(row, COVERING[number % len(COVERING)], number)
         specs += [plan.spec for plan in plans_of(one, operands, out.array, ISAS[HOST[0]])[1]]
     assert {spec.body for spec in specs} == {POSITIONS_GEMM, TRANSPOSED, GROUPED_STENCIL, SPATIAL_STENCIL, KN2ROW}
     specs = [spec for spec in specs if isinstance(spec, GemmSpec)]

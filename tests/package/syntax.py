@@ -1,4 +1,4 @@
-"""The statements of Python sources, without the expressions in them, which are most of a tree."""
+"""The statements of Python sources, without the expressions in them, which are most of a tree; and all nodes."""
 
 from __future__ import annotations
 
@@ -21,3 +21,20 @@ def statements(tree: ast.AST) -> Iterator[ast.AST]:
         yield node
         for field in INNER:
             left += getattr(node, field, ())
+
+
+def nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield all nodes but operators and contexts. ``ast.walk`` takes three times as long.
+
+    >>> [type(node).__name__ for node in nodes(ast.parse("a = b + 1"))]
+    ['Module', 'Assign', 'BinOp', 'Constant', 'Name', 'Name']
+    """
+    left = [tree]
+    while left:
+        node = left.pop()
+        yield node
+        for value in node.__dict__.values():
+            if type(value) is list:
+                left += [each for each in value if isinstance(each, ast.AST)]
+            elif isinstance(value, ast.AST) and value.__dict__:
+                left.append(value)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.package.syntax import nodes
 from tests.support.places import SOURCES
 
 PACKAGES = sorted(path.parent.name for path in SOURCES.glob("*/__init__.py"))
@@ -47,7 +48,7 @@ def sentences(text: str) -> Iterator[str]:
 def texts(path: Path) -> Iterator[tuple[int, str]]:
     """Docstrings, comments, and strings of errors that are raised, by line."""
     source = path.read_text(encoding="utf-8")
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             if text := ast.get_docstring(node):
                 yield node.body[0].lineno, text

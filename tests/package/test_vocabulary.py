@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.package.syntax import statements
+from tests.package.syntax import nodes, statements
 from tests.support.places import SOURCES
 
 ALLOWED = {  # for a folder and the folders in it: words of another library or format, and of our public interface
@@ -76,19 +76,33 @@ def allowed(room: Path) -> set[str]:
     return set().union(*(ALLOWED.get(folder.as_posix(), set()) for folder in (room, *room.parents)))
 
 
-def identifiers(text: str) -> Iterator[str]:
-    """Names that a module defines, passes or reads, and names of what it imports."""
-    for node in ast.walk(ast.parse(text)):
-        match node:
-            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
-                yield name
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.alias(name=name):
-                yield from name.split(".")
+DEFINED = {"Name": "id", "Attribute": "attr", "arg": "arg", "FunctionDef": "name", "AsyncFunctionDef": "name"}
+DEFINED |= {"ClassDef": "name", "ExceptHandler": "name", "MatchAs": "name", "MatchStar": "name"}
+DEFINED |= {"MatchMapping": "rest", "alias": "asname"}
+USED = {"Name": "id", "Attribute": "attr", "arg": "arg", "keyword": "arg", "FunctionDef": "name", "ClassDef": "name"}
+
+
+STORE = ast.Store()  # where nodes have no context
+
+
+@cache
+def names(text: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return names that a module defines, passes or reads, with names of what it imports; and those it defines."""
+    identifiers, defined = set[str | None](), set[str | None]()
+    for node in nodes(ast.parse(text)):
+        kind = type(node).__name__
+        if kind in USED:
+            identifiers.add(getattr(node, USED[kind]))
+        if isinstance(node, ast.alias):
+            identifiers.update(node.name.split("."))
+        if kind in DEFINED and isinstance(getattr(node, "ctx", STORE), ast.Store):
+            defined.add(getattr(node, DEFINED[kind]))
+    return frozenset(filter(None, identifiers)), frozenset(filter(None, defined))
 
 
 def refused(text: str) -> set[str]:
     """Refused words among the words that identifiers are made of."""
-    return {word for name in identifiers(text) for word in name.lower().split("_")} & REFUSED.keys()
+    return {word for name in names(text)[0] for word in name.lower().split("_")} & REFUSED.keys()
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=Path.as_posix)
@@ -116,28 +130,17 @@ def test_a_name_of_a_class_has_one_meaning() -> None:
 
 def empty_names(text: str) -> set[str]:
     """The words that a module defines as the whole name of something; it may use those of others."""
-    names: set[str | None] = set()
-    for node in ast.walk(ast.parse(text)):
-        match node:
-            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
-                names.add(name)
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                names.add(name)
-            case ast.alias(asname=name) | ast.ExceptHandler(name=name) | ast.MatchAs(name=name):
-                names.add(name)
-            case ast.MatchStar(name=name) | ast.MatchMapping(rest=name):
-                names.add(name)
-    return {name for name in names if name is not None and name.lower().strip("_") in EMPTY}
+    return {name for name in names(text)[1] if name.lower().strip("_") in EMPTY}
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=Path.as_posix)
 def test_a_name_has_a_noun(room: Path) -> None:
     """A reader learns from the name what the value is: an operand, a candidate, the costs."""
-    names = {}
+    found = {}
     for path in (SOURCES / room).glob("*.py"):
         place = path.relative_to(SOURCES)
-        names[place.as_posix()] = empty_names(path.read_text()) - PUBLIC.get(place.as_posix(), set())
-    assert {place: words for place, words in names.items() if words} == {}
+        found[place.as_posix()] = empty_names(path.read_text()) - PUBLIC.get(place.as_posix(), set())
+    assert {place: words for place, words in found.items() if words} == {}
 
 
 def test_public_names_without_a_noun_exist() -> None:

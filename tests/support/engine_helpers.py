@@ -51,7 +51,7 @@ def tiled(kind: str) -> Isa:
     """An instruction set with tiles: AMX itself, or vectors of any machine that stand for its instructions."""
     if kind == "amx":
         return ISAS["amx"]
-    ours = ISAS[HOST[-1]]
+    ours = ISAS[HOST[0]]
     return replace(
         ISAS["amx"], name="tiles modelled", triple=ours.triple, features=ours.features, pairs="fused", tiles=MODELLED
     )

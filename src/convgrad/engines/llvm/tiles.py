@@ -82,17 +82,25 @@ class _Instructions:
 
 
 class _Modelled:
-    """Tiles in the memory of a function, whose rows are vectors of 16 lanes. Each function has tiles of its own."""
+    """Tiles in the memory of a function, whose rows are vectors of 16 lanes. Each function has tiles of its own.
+
+    Functions of the module compute, because LLVM would take long for loops at each place where tiles are used.
+    """
 
     def __init__(self, f: Function) -> None:
         self.f, self.heights, self.memory = f, dict[int, int](), f.alloca("i8", 8 * SIDE * LINE_BYTES)
 
-    def _row(self, tile: int, row: Value) -> Value:
-        return self.f.at(self.f.at(self.memory, tile * SIDE * LINE_BYTES), row * LINE_BYTES)
+    def _place(self, tile: int) -> Value:
+        return self.f.at(self.memory, tile * SIDE * LINE_BYTES)
 
-    def _rows(self, tile: int, body: Callable[[Value, Value], None]) -> None:
-        with self.f.loop(self.heights[tile]) as row:
-            body(row.index, self._row(tile, row.index))
+    def _rows(self, name: str, tile: int, body: Callable[[Function, Value], None], **values: Value) -> None:
+        module, name = self.f.module, f"{name}_{self.heights[tile]}_rows"
+        if name not in module.functions:
+            f = module.function(name, False, **{parameter: value.type for parameter, value in values.items()})
+            with f.loop(self.heights[tile]) as row:
+                body(f, row.index)
+            f.done()
+        self.f.call(name, **values)
 
     def configure(self, heights: Mapping[int, int]) -> None:
         self.heights = dict(heights)
@@ -100,30 +108,41 @@ class _Modelled:
             self.zero(tile)
 
     def zero(self, tile: int) -> None:
-        self._rows(tile, lambda row, place: self.f.store(self.f.zeros(f"<{SIDE} x float>"), place))
+        self._rows("zero", tile, _zero_row, to=self._place(tile))
 
     def load(self, tile: int, place: Value, step: Value) -> None:
-        self._rows(tile, lambda row, here: self._copy(self.f.at(place, row * step), here))
+        self._rows("load", tile, _copy_row, to=self._place(tile), source=place, step=self._line, source_step=step)
 
     def store(self, tile: int, place: Value, step: Value) -> None:
-        self._rows(tile, lambda row, here: self._copy(here, self.f.at(place, row * step)))
+        self._rows("store", tile, _copy_row, to=place, source=self._place(tile), step=step, source_step=self._line)
 
-    def _copy(self, source: Value, to: Value) -> None:
-        self.f.store(self.f.load(f"<{SIDE} x i32>", source), to)
+    @property
+    def _line(self) -> Value:
+        return self.f.value(LINE_BYTES)
 
     def multiply(self, c: int, a: int, b: int) -> None:
-        f = self.f
-        zero = f.zeros(f"<{SIDE} x float>")
-        with f.loop(self.heights[a]) as row:
-            with f.loop(SIDE, even=zero, odd=zero) as pair:
-                x = f.splat(f.load("i32", f.at(self._row(a, row.index), pair.index * F32_BYTES)), SIDE)
-                y = f.load(f"<{SIDE} x i32>", self._row(b, pair.index))
-                pair.next(even=low_sum(f, pair.even, x, y), odd=high_sum(f, pair.odd, x, y))
-            place = self._row(c, row.index)
-            f.store(f.add(f.load(zero.type, place), f.add(pair.even, pair.odd)), place)
+        self._rows("multiply", a, _multiply_row, c=self._place(c), a=self._place(a), b=self._place(b))
 
     def release(self) -> None:
         pass
+
+
+def _zero_row(f: Function, row: Value) -> None:
+    f.store(f.zeros(f"<{SIDE} x float>"), f.at(f.to, row * LINE_BYTES))
+
+
+def _copy_row(f: Function, row: Value) -> None:
+    f.store(f.load(f"<{SIDE} x i32>", f.at(f.source, row * f.source_step)), f.at(f.to, row * f.step))
+
+
+def _multiply_row(f: Function, row: Value) -> None:
+    zero = f.zeros(f"<{SIDE} x float>")
+    with f.loop(SIDE, even=zero, odd=zero) as pair:
+        x = f.splat(f.load("i32", f.at(f.at(f.a, row * LINE_BYTES), pair.index * F32_BYTES)), SIDE)
+        y = f.load(f"<{SIDE} x i32>", f.at(f.b, pair.index * LINE_BYTES))
+        pair.next(even=low_sum(f, pair.even, x, y), odd=high_sum(f, pair.odd, x, y))
+    place = f.at(f.c, row * LINE_BYTES)
+    f.store(f.add(f.load(zero.type, place), f.add(pair.even, pair.odd)), place)
 
 
 TILES: dict[str, Callable[[Function], Tiles]] = {"amx": _Instructions, MODELLED: _Modelled}
