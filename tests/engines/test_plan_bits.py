@@ -61,6 +61,7 @@ AXES = {
     "guard": ("after", "before"),
     "transposed": (False, True),
     "infinite": (False, True),
+    "subnormal": (False, True),
 }
 DEALT = {True: 18, False: 6}  # ways of a row of any layout, and of others, in which all plans are run
 ROWS = list(rows())
@@ -152,7 +153,7 @@ def placed(row: Row, way: Way, number: int) -> tuple[Problem, list[Array], Place
     one, at_end, bits = problem_in(row, way), way["guard"] == "after", np.random.PCG64(number)
     operands = [
         Placed(array, strides_of(array, way["strides"] if array.ndim > 2 else "dense", number + at), at_end).array
-        for at, array in enumerate(operands_of(one, bits))
+        for at, array in enumerate(operands_of(one, bits, way["subnormal"]))
     ]
     old = values(shape_of(one, one.output), one.output_format, bits)
     if way["infinite"]:  # its products with padding are not computed

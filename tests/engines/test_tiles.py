@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import ml_dtypes
@@ -30,7 +30,7 @@ from convgrad.spec.problem import Problem, canonical_shape
 from tests.engines.guarded import Placed, run_guarded
 from tests.engines.test_pairs import assert_sharp, cancelling
 from tests.support.children import in_child
-from tests.support.engine_helpers import HOST, KINDS, PERMITTED, Array, digest, empty, lying, tiled
+from tests.support.engine_helpers import HOST, KINDS, PERMITTED, Array, digest, empty, lying, run_plan, tiled
 from tests.support.forward_problems import along, plans_of, posed, recut
 from tests.support.hash_problems import operands_of, shape_of, values
 from tests.support.helpers import assert_same_bits
@@ -55,6 +55,7 @@ CONVS = {
 ROLES = ("dst", "src")
 TYPES = (("bf16", "bf16"), ("bf16", "f32"), ("bf16", "f16"))
 DATA = ("normal", "tiny", "not finite")
+TINY = 2.0**-110  # a factor with which vectors multiply, because exponents are too small for tiles
 
 
 def of_tiles(problem: Problem, operands: Sequence[Array], out: Array, isa: Isa) -> list[GemmPlan]:
@@ -74,9 +75,9 @@ def test_specified_bits(name: str, role: str, types: tuple[str, str], data: str,
     if number % 5 == 0:
         problem = replace(problem, activation="relu")
     bits = np.random.PCG64(number)
-    operands = operands_of(problem, bits)
+    operands = operands_of(problem, bits, subnormal=False)
     if data == "tiny":
-        operands[0] = (operands[0].astype(np.float32) * np.float32(2.0**-66)).astype(operands[0].dtype)
+        operands[0] = (operands[0].astype(np.float32) * np.float32(TINY)).astype(operands[0].dtype)
     if data == "not finite":
         operands[number % 2].flat[:: 37 + number] = (np.inf, -np.inf, np.nan)[number % 3]
     old = values(shape_of(problem, problem.output), problem.output_format, bits)
@@ -97,6 +98,32 @@ def test_specified_bits(name: str, role: str, types: tuple[str, str], data: str,
             run_guarded(cut, problem, operands, out.array, at % 2 == 0)
             assert_same_bits(np.ascontiguousarray(out.array), expected, (name, str(cut)))
             assert out.intact()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("name", "layout", "factor", "has_part", "pass_chains"),
+    [
+        ("two lines", "NXC XIO", 1, lambda spec: spec.two_lines(9) or spec.two_lines(8), 0),
+        ("17 blocks", "NXC XIO", 1, lambda spec: spec.nr == 2, 5),  # a pass begins within a node
+        ("two lines", "NXC XIO", TINY, lambda spec: spec.two_lines(9) or spec.two_lines(8), 0),
+        ("17 blocks", "NCX OIX", TINY, lambda spec: spec.bias_per_row, 0),  # rows with biases, by vectors
+        ("no tap", "NXC XIO", 1, lambda spec: not spec.padded, 0),
+    ],
+    ids=["two lines", "passes", "two lines by vectors", "biases of rows", "no tap"],
+)
+def test_parts_of_a_micro_tile(
+    name: str, layout: str, factor: float, has_part: Callable[[GemmSpec], bool], pass_chains: int, kind: str
+) -> None:
+    """Each part of the kernel on its own, because the quick tier has few of the cases above."""
+    problem = posed(CONVS[name], "dst", False, TYPES[1], layout, bias=True)
+    operands = operands_of(problem, np.random.PCG64(3), subnormal=False)
+    for at in (0, 2):  # data and bias
+        operands[at] = (operands[at].astype(np.float32) * np.float32(factor)).astype(operands[at].dtype)
+    expected = np.ascontiguousarray(evaluate_in_order(problem, operands))
+    found = [plan for plan in of_tiles(problem, operands, empty(problem), tiled(kind)) if has_part(plan.spec)]
+    out = run_plan(replace(found[0], pass_chains=pass_chains), problem, operands, empty(problem))
+    assert_same_bits(np.ascontiguousarray(out), expected, str(found[0]))
 
 
 @needs_amx

@@ -176,7 +176,12 @@ def shape_of(one: Problem, tensor: Tensor) -> tuple[int, ...]:
     return canonical_shape(conv, tensor)
 
 
-def operands_of(one: Problem, bits: np.random.PCG64) -> list[Array]:
-    """Return such numbers as operands that lie as the problem says."""
-    layouts = zip(one.operands, one.layouts, strict=False)
-    return [lying(values(shape_of(one, tensor), one.operand_format, bits), layout) for tensor, layout in layouts]
+def operands_of(one: Problem, bits: np.random.PCG64, subnormal: bool = True) -> list[Array]:
+    """Return such numbers as operands that lie as the problem says. If none is subnormal, kernels add bf16 pairs."""
+    found = []
+    for tensor, layout in zip(one.operands, one.layouts, strict=False):
+        numbers = values(shape_of(one, tensor), one.operand_format, bits)
+        if not subnormal:
+            numbers[np.abs(numbers.astype(np.float32)) < 1 / 16] = 1 / 16
+        found.append(lying(numbers, layout))
+    return found
