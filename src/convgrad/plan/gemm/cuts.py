@@ -132,8 +132,8 @@ def levels(view: ForwardNest) -> int:
 
 def max_tiles(view: ForwardNest, block: Sequence[int], spec: GemmSpec) -> int:
     """Return the maximum number of micro-tiles of a region, if output blocks have the size ``block``."""
-    most = _max_tiles(view, block, spec, False)
-    return max(most, _max_tiles(view, block, spec, True)) if spec.padded else most
+    of_regions = _max_tiles(view, block, spec, False)
+    return max(of_regions, _max_tiles(view, block, spec, True)) if spec.padded else of_regions
 
 
 def _max_tiles(view: ForwardNest, block: Sequence[int], spec: GemmSpec, padded: bool) -> int:
@@ -161,9 +161,11 @@ def _output_block(view: ForwardNest, machine: Machine, spec: GemmSpec, wanted: i
         elif spec.out == CHANNELS:
             reached = max(reached, outputs * view.n)  # else panels would write to lines that left the cache
         room = max(1, int(machine.l2_bytes * share * (2 if axis == last_axis and have > 1 else 1)))
-        if axis == lines_axis:
-            unit = max(constants.SCATTERED_BLOCK_LINES, view.axes[axis].parts.step)
-            reached += prod(size) * view.n * F32_BYTES
+        if axis == lines_axis and reached + outputs * view.n > room:
+            along = view.axes[axis]
+            lines = max(constants.SCATTERED_BLOCK_LINES, along.kernel // 2)  # fewer would read most lines of A again
+            unit = ceil(lines / along.parts.step) * along.parts.step
+            reached += outputs * view.n
             room = max(1, int(machine.l2_bytes * constants.SCATTERED_BLOCK_SHARE))
         pieces = max(1.0, reached / room, wanted / have)
         if axis == last_axis and reached <= shared.MAX_OUTPUT_BLOCK_BYTES:

@@ -132,7 +132,7 @@ def pack_panels(
         if gemm.k_per_add == 2:
             _panel_minimum(f, gemm, a, panel.to, panel.left)
         if gemm.padded:
-            _folded_panel(f, gemm, a, "maximum", panel.to, panel.left, f.at(f.scratch, a.maxima_at))
+            _fold_panel(f, gemm, a, "maximum", (panel.to, panel.left), f.at(f.scratch, a.maxima_at))
         panel.next(to=f.at(panel.to, a.panel_bytes), source=f.at(panel.source, step), left=panel.left - gemm.width)
 
 
@@ -227,10 +227,13 @@ def _panel_minimum(f: Function, spec: GemmSpec, a: Named, panel: Value, left: Va
     """Write the minimum exponent of a packed panel of bf16 pairs. Only its ``left`` first columns count."""
     minimum = minima_of(f, panel, a.panel_bytes)
     nothing_yet(f, spec.isa, minimum)
-    _folded_panel(f, spec, a, "minimum", panel, left, minimum)
+    _fold_panel(f, spec, a, "minimum", (panel, left), minimum)
 
 
-def _folded_panel(f: Function, spec: GemmSpec, a: Named, name: str, panel: Value, left: Value, extremes: Value) -> None:
-    """Call ``minimum`` or ``maximum`` for the ``left`` first columns of a packed panel."""
+def _fold_panel(
+    f: Function, spec: GemmSpec, a: Named, name: str, columns: tuple[Value, Value], extremes: Value
+) -> None:
+    """Call ``minimum`` or ``maximum`` for the first columns of a packed panel: its address, and their number."""
+    panel, left = columns
     rows = a.taps * (_packed_k(spec, a.k) >> 1)
     f.call(name, panel, rows, spec.pitch * F32_BYTES, f.min(left, spec.width) * 2, extremes)
