@@ -14,7 +14,7 @@ from convgrad.cli.exits import EXIT_CODES
 HEAD = """\
 # Command line
 
-Look up commands and options here, or run `convgrad COMMAND --help`, which prints the same texts. If you want to learn
+Look up commands and options here, or run `convgrad COMMAND --help`, which prints the same text. If you want to learn
 how to do something, for example how to check a kernel, begin with the guide that the section of the command names.
 
 - You can pass options before or after the other arguments. In a shell, put a problem line in quotes.
