@@ -134,7 +134,7 @@ def costs(page: Path) -> str:
     slower = sum(ratio > 1 for ratio in ratios) / len(ratios)
     return (
         table(*shown)
-        + f"\nOn average, you lose no time. However, {slower:.0%} of {len(ratios):,} single calls take longer than\n"
+        + f"\nThe mean training step is faster than in PyTorch. However, {slower:.0%} of {len(ratios):,} single calls take longer than\n"
         f"PyTorch in its faster memory format.\n"
     ).replace("%", " %")
 
