@@ -134,8 +134,8 @@ def costs(page: Path) -> str:
     slower = sum(ratio > 1 for ratio in ratios) / len(ratios)
     return (
         table(*shown)
-        + f"\nThe mean training step is faster than in PyTorch. However, {slower:.0%} of {len(ratios):,} single calls take longer than\n"
-        f"PyTorch in its faster memory format.\n"
+        + f"\nThe mean training step is faster than in PyTorch. However, {slower:.0%} of {len(ratios):,} single calls\n"
+        "take longer than PyTorch in its faster memory format.\n"
     ).replace("%", " %")
 
 
