@@ -96,11 +96,10 @@ def schedule(view: ForwardNest, plan: GemmPlan, accumulates: bool, segment: Reco
     """Return the tables and numbers of a plan for the arrays of a nest. ``segment`` is the record of a segment."""
     spec = plan.spec
     cut = [axis.parts.in_blocks(size) for axis, size in zip(view.axes, plan.output_block, strict=True)]
-    reached = [_reached(axis, part) for axis, part in zip(view.axes, cut, strict=True)]
     uncut = cut
     if spec.padded:
         uncut = [axis.uncut.in_blocks(size) for axis, size in zip(view.axes, plan.output_block, strict=True)]
-        reached = list(map(_with_padding, uncut))
+    reached = [_reached(axis, part, spec.padded) for axis, part in zip(view.axes, uncut, strict=True)]
     # The maximum positions of A along each axis that are packed together: of an output block, or all.
     room = [axis.inputs for axis in view.axes] if plan.packed_once else [int(counts.max()) for _, counts in reached]
     sizes = [min(axis.extent, size) for axis, size in zip(view.axes, plan.output_block, strict=True)]
@@ -206,17 +205,14 @@ def _steps(steps: Sequence[int], room: Sequence[int], size: int) -> Sequence[int
     return steps if not room else [prod(room[at + 1 :]) * size for at in range(len(room))]
 
 
-def _reached(axis: Along, cut: AxisBlocks) -> tuple[Ints, Ints]:
-    """Return the first position of A that each output block reads, and the number of positions to the last."""
+def _reached(axis: Along, cut: AxisBlocks, padded: bool) -> tuple[Ints, Ints]:
+    """Return the first position of A that each output block reads, and the number of positions to the last.
+
+    Positions before 0 and after the last are padding, which only ``padded`` A has.
+    """
     low, end = cut.reached
-    first = np.maximum(low, 0)
-    return first, np.minimum(end, axis.inputs) - first
-
-
-def _with_padding(uncut: AxisBlocks) -> tuple[Ints, Ints]:
-    """Return the first position of padded A that each output block reads, and the number of positions to the last."""
-    first, end = uncut.reached
-    return first, end - first
+    first = low if padded else np.maximum(low, 0)
+    return first, (end if padded else np.minimum(end, axis.inputs)) - first
 
 
 def _rows(parts: Parts, axis: Along, step: int, out_step: int, unit: int, spec: GemmSpec) -> Ints:
