@@ -106,15 +106,15 @@ def _images_of(f: Function, a: Named, group: Value) -> Value:
 
 def _rows(f: Function, spec: SumsSpec, a: Named, task: Value) -> None:
     """Emit the sums of the units of a task: of sections of a channel, or of channels if ``by_rows``."""
-    first, channels, begin = task * a.task_units, a.channels, f.value(0)
+    first, channels, first_channel = task * a.task_units, a.channels, f.value(0)
     if spec.by_rows:
-        first, begin = f.value(0), first
-        channels = f.min(a.task_units, a.channels - begin)
+        first, first_channel = f.value(0), first
+        channels = f.min(a.task_units, a.channels - first_channel)
         count = a.groups * channels * a.sections
     else:
         count = f.min(a.task_units, a.all_sections * a.channels - first)
     with digits_from(f, first, count, channels, a.sections) as (group, inner, inside):  # in the order of memory
-        channel = begin + inner
+        channel = first_channel + inner
         section = group * a.sections + inside
         begin = inside * SECTION
         length = f.min(a.positions - begin, SECTION)
