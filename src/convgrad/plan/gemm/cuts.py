@@ -150,9 +150,7 @@ def _output_block(view: ForwardNest, machine: Machine, spec: GemmSpec, wanted: i
     share = constants.SPATIAL_BLOCK_SHARE if spec.a.contiguous == SPATIAL else constants.OUTPUT_BLOCK_SHARE
     size, have = [axis.extent for axis in view.axes], 1
     several = [axis for axis, extent in enumerate(size) if extent > 1]
-    lines_axis = -1
-    if view.merged > 1 and spec.scatters_panels:
-        lines_axis = max((axis for axis in several if axis != last_axis), default=-1)
+    lines_axis = _lines_axis(view, spec, several, last_axis)
     for axis in sorted(several, key=last_axis.__eq__):
         extent, unit = size[axis], spec.mr if axis == last_axis else 1
         reached, outputs = reached_bytes(view, size), prod(size) * F32_BYTES
@@ -175,6 +173,13 @@ def _output_block(view: ForwardNest, machine: Machine, spec: GemmSpec, wanted: i
             size[axis] = ceil(ceil(extent / ceil(extent / whole)) / unit) * unit
             have *= ceil(extent / size[axis])
     return tuple(size)
+
+
+def _lines_axis(view: ForwardNest, spec: GemmSpec, several: Sequence[int], last_axis: int) -> int | None:
+    """Return the axis along which output blocks have few lines, if panels of B use parts of positions; see GemmSpec."""
+    if view.merged == 1 or not spec.scatters_panels:  # panels of one group use whole positions
+        return None
+    return max((axis for axis in several if axis != last_axis), default=None)
 
 
 def reached_bytes(view: ForwardNest, size: Sequence[int]) -> int:
