@@ -126,6 +126,22 @@ def test_parts_of_a_micro_tile(
     assert_same_bits(np.ascontiguousarray(out), expected, str(found[0]))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("role", "transposed", "number"), [("dst", False, np.nan), ("dst", True, np.inf), ("src", True, 1)]
+)
+def test_padding_with_groups_and_dilations(role: str, transposed: bool, number: float, kind: str) -> None:
+    """Padded A, also if a weight of one group is not finite: its products with padding are no terms."""
+    conv = Conv(2, 2, 96, 96, (along(9, 3, pads=(1, 1)), along(15, 3, 1, 2, pads=(2, 2))))
+    problem = replace(posed(conv, role, transposed, TYPES[0], "NXC XIO", bias=True), activation="relu")
+    operands = operands_of(problem, np.random.PCG64(5), subnormal=False)
+    operands[1].flat[0] = number
+    expected = np.ascontiguousarray(evaluate_in_order(problem, operands))
+    padded = next(plan for plan in of_tiles(problem, operands, empty(problem), tiled(kind)) if plan.spec.padded)
+    out = run_plan(padded, problem, operands, empty(problem))
+    assert_same_bits(np.ascontiguousarray(out), expected, str(padded))
+
+
 @needs_amx
 @pytest.mark.parametrize("line", ["FWD_D bf16 NXC mb2ic64ih9oc40oh9kh3ph1n", "BWD_D bf16 NXC mb2ic40ih9oc64oh9kh3ph1n"])
 def test_the_limit_is_sharp(line: str) -> None:
