@@ -37,7 +37,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         leave_samples(items)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish() -> None:
+    """Link before xdist's hook says that this worker is ready, upon which the others start tests and children."""
     gc.freeze()
     gc.enable()
     if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0" and MODULES in os.environ:
