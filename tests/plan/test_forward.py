@@ -16,7 +16,7 @@ import pytest
 from convgrad.notation import problem
 from convgrad.plan.forward_nest import ForwardNest
 from convgrad.plan.gemm.constants import PACK_ONCE_LINES, PACK_TOGETHER
-from convgrad.plan.gemm.cuts import _output_block
+from convgrad.plan.gemm.cuts import _output_block, max_tiles, parts_of
 from convgrad.plan.gemm.schedule import (
     ALONG,
     CHAIN,
@@ -290,3 +290,21 @@ def test_sizes_of_output_blocks(line: str, l2_bytes: int, wanted: int) -> None:
     kernels = [each.spec for each in plans(one, view, machine, 1) if type(each) is GemmPlan]
     spec = next(spec for spec in kernels if spec.mr == 6 and not spec.collects)
     assert _output_block(view, machine, spec, wanted, len(view.axes) - 1) == BLOCKS[line, l2_bytes, wanted]
+
+
+@pytest.mark.parametrize("isa", ["amx", "avx512", "avx2", "neon"])
+@pytest.mark.parametrize("line", ["f32 NXC mb15ic64id9oc16od7kd3pd0", "bf16 NXC mb13ic64id8oc33od8kd3pd1"])
+def test_no_region_has_more_micro_tiles_than_the_maximum(line: str, isa: str) -> None:
+    """A line of 7 positions may take two micro-tiles of 4, where a longer one of 8 takes one; 8 comes with 7."""
+    one = problem(f"FWD_D {line}")
+    view, every = dense_view(one), plans(one, dense_view(one), Machine(ISAS[isa]), 1)
+    chosen = [plan.spec for plan in every if type(plan) is GemmPlan]
+    specs = {(spec.tiles, spec.padded): spec for spec in chosen}.values()
+    blocks = list(product(*(sorted({1, 2, ceil(axis.extent / 2), axis.extent}) for axis in view.axes)))
+    for spec, mr, block in product(specs, (4, 6, 8, 12, 15, 24), blocks):
+        tall = replace(spec, mr=mr)
+        for padded in {False, spec.padded}:
+            axes = [parts_of(axis, size, padded) for axis, size in zip(view.axes, block, strict=True)]
+            for region in product(*({*parts.count.tolist()} for parts in axes)):
+                many = [prod(region) // count * tall.tiling(count)[1] for count in region]
+                assert max(many) <= max_tiles(view, block, tall)

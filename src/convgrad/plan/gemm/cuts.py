@@ -137,9 +137,10 @@ def max_tiles(view: ForwardNest, block: Sequence[int], spec: GemmSpec) -> int:
 
 
 def _max_tiles(view: ForwardNest, block: Sequence[int], spec: GemmSpec, padded: bool) -> int:
-    longest = [parts_of(axis, size, padded).max_count for axis, size in zip(view.axes, block, strict=True)]
-    along = [spec.tiling(count)[1] for count in longest]
-    return max(prod(longest) // count * many for count, many in zip(longest, along, strict=True))
+    axes = [parts_of(axis, size, padded) for axis, size in zip(view.axes, block, strict=True)]
+    along = [max(spec.tiling(count)[1] for count, _ in parts.counted) for parts in axes]  # 7 may take more than 8
+    longest = prod(parts.max_count for parts in axes)
+    return max(longest // parts.max_count * many for parts, many in zip(axes, along, strict=True))
 
 
 def _output_block(view: ForwardNest, machine: Machine, spec: GemmSpec, wanted: int, last_axis: int) -> tuple[int, ...]:
