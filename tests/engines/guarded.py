@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 
 from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm.execute import Executable, executable_of
+from convgrad.plan.gemm import schedule as gemm
+from convgrad.plan.kn2row import schedule as kn2row
 from convgrad.plan.recipe import Chosen
+from convgrad.plan.stencils import spatial_schedule as spatial
+from convgrad.plan.winograd import schedule as winograd
 from convgrad.spec.problem import Problem
 
 Array = np.ndarray
@@ -17,6 +23,7 @@ Array = np.ndarray
 PAGE = mmap.PAGESIZE
 CANARY = 0xFF  # NaN in every format
 CACHE_LINE = 64
+MARGIN = 4 * CACHE_LINE  # after a part of scratch: kernels may read it, and not write it
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -35,6 +42,10 @@ class Guarded:
         self.start = room - room % alignment if at_end else 0
         self.size = size
 
+    def forbid(self, page: int) -> None:
+        """Let nobody touch a page of the bytes."""
+        assert _libc.mprotect(ctypes.c_void_p(self.base + (page + 1) * PAGE), PAGE, 0) == 0
+
     @property
     def address(self) -> int:
         return self.base + PAGE + self.start
@@ -47,6 +58,43 @@ class Guarded:
         """Tell whether the canaries are as they were."""
         before, behind = self.inside[: self.start], self.inside[self.start + self.size :]
         return bool((before == CANARY).all() and (behind == CANARY).all())
+
+
+class Scratch(Guarded):
+    """Scratch whose parts are some pages each, with a margin and a page that nobody may touch after each of them.
+
+    A part that is planned too small is seen even if its kernel writes to the part after it.
+    """
+
+    ends: ClassVar[dict[int, list[int]]] = {}  # the ends of the parts, by the size of all; the latest of a size
+
+    def __init__(self, size: int, at_end: bool) -> None:
+        ends = self.ends.get(size) or self.ends.get(size - MARGIN) or []
+        super().__init__(size, at_end and not ends, CACHE_LINE)
+        self.margins = [self.inside[end : end + MARGIN] for end in ends]
+        for end in ends:
+            self.forbid((end + MARGIN) // PAGE)
+
+    def intact(self) -> bool:
+        return super().intact() and all((margin == CANARY).all() for margin in self.margins)
+
+    @classmethod
+    def placed(cls, sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
+        """Place parts as ``tables.placed`` does, each flush with its margin."""
+        places, size, ends = {}, 0, []
+        for name, part in sizes.items():
+            lines, pages = -(-part // CACHE_LINE) * CACHE_LINE, -(-(part + MARGIN) // PAGE)
+            ends.append(size + pages * PAGE - MARGIN)
+            places[name] = ends[-1] - lines
+            size += (pages + 1) * PAGE
+        cls.ends[size] = ends
+        return places, size
+
+    @classmethod
+    def place_all(cls) -> None:
+        """Have the schedules of this process place the parts of their scratch so."""
+        for schedule in (gemm, kn2row, spatial, winograd):
+            schedule.placed = cls.placed  # type: ignore[attr-defined]
 
 
 class Placed:
@@ -97,16 +145,13 @@ class GuardedMemory:
         self.at_end = at_end
         self.given: list[Guarded] = []
 
-    def _new(self, size: int) -> Guarded:
-        self.given.append(Guarded(size, self.at_end, CACHE_LINE))
-        return self.given[-1]
-
     def address(self, size: int) -> tuple[int, object]:
-        memory = self._new(size)
-        return memory.address, memory
+        self.given.append(Scratch(size, self.at_end))
+        return self.given[-1].address, self.given[-1]
 
     def take(self, count: int) -> Array:
-        return self._new(8 * count).bytes.view(np.int64)
+        self.given.append(Guarded(8 * count, self.at_end, CACHE_LINE))
+        return self.given[-1].bytes.view(np.int64)
 
     def give_back(self, memory: Array) -> None:
         """It is not used again."""
@@ -124,9 +169,8 @@ def run_guarded(plan: Chosen, problem: Problem, operands: list[Array], out: Arra
 
 
 def _run_guarded(call: Executable, operands: list[int], out: int, at_end: bool) -> None:
-    scratch, shared = (
-        Guarded(size, at_end, CACHE_LINE) for size in (call.schedule.scratch_bytes, call.schedule.partial_bytes)
-    )
+    scratch = Scratch(call.schedule.scratch_bytes, at_end)
+    shared = Guarded(call.schedule.partial_bytes, at_end, CACHE_LINE)
     words = shared.bytes.view(np.int64) if shared.size else None
     if words is not None:
         words[: call.schedule.counters] = 0

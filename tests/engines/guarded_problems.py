@@ -29,7 +29,7 @@ from convgrad.spec import exact_result
 from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import axis_order, from_canonical
 from convgrad.spec.problem import Problem
-from tests.engines.guarded import Array, GuardedMemory, Placed, lying, run_guarded
+from tests.engines.guarded import Array, GuardedMemory, Placed, Scratch, lying, run_guarded
 from tests.support.classes import ALL_TYPES, CLASSES, NAMES, draw, layer_case
 from tests.support.forward_problems import LIES, MIXED, PROBLEMS, ROLES, plans_of, posed, recut, unlike
 from tests.support.hash_problems import shape_of
@@ -211,5 +211,6 @@ def run_kind(kind: str, seed: int, count: int) -> Done:
 
 if __name__ == "__main__":
     faulthandler.enable()
+    Scratch.place_all()
     asked = [argument.split(":") for argument in sys.argv[2:]]
     print(json.dumps({kind: run_kind(kind, int(sys.argv[1]), int(count)) for kind, count in asked}))
