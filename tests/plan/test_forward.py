@@ -28,7 +28,7 @@ from convgrad.plan.gemm.schedule import (
     TASK,
 )
 from convgrad.plan.gemm.spec import GemmPlan
-from convgrad.plan.kernels import FAMILIES
+from convgrad.plan.kernels import FAMILIES, KERNELS
 from convgrad.plan.kn2row.schedule import TABLES as PRODUCTS_TABLES
 from convgrad.plan.kn2row.spec import Kn2rowPlan
 from convgrad.plan.machine import ISAS, Machine
@@ -308,3 +308,19 @@ def test_no_region_has_more_micro_tiles_than_the_maximum(line: str, isa: str) ->
             for region in product(*({*parts.count.tolist()} for parts in axes)):
                 many = [prod(region) // count * tall.tiling(count)[1] for count in region]
                 assert max(many) <= max_tiles(view, block, tall)
+
+
+@pytest.mark.parametrize("isa", ["avx512", "neon"])
+@pytest.mark.parametrize("line", ["g4mb1ic512ih28oc4oh28kh3ph1", "mb1ic1iw4000000oc32ow4000kw1sw1000pw0", *ORDINARY])
+def test_a_plan_names_every_kernel_that_it_does_not_take(line: str, isa: str) -> None:
+    """Some kernels support a problem, but none of their micro-tiles or blocks fits it."""
+    for role in ("FWD_D", "BWD_D"):
+        _, chosen, _ = planned(problem(f"{role} f32 NXC {line}"), isa, 16)
+        told = {rejected.strategy.partition(":")[0] for rejected in chosen.rejected} | {chosen.strategy}
+        assert told == {kernel.name for kernel in KERNELS["dst"]}
+
+
+def test_blocks_of_kn2row_have_room_for_their_outputs() -> None:
+    """With a thousand outputs per input position, each thread took 80 MB."""
+    _, _, schedule = planned(problem("BWD_D f32 NXC mb1ic1iw10000000oc32ow10000kw1sw1000pw0"), "avx512", 16)
+    assert schedule.scratch_bytes < 16 << 20

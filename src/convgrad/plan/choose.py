@@ -18,6 +18,7 @@ from convgrad.spec.work import moved_bytes
 from convgrad.words import duration
 
 TOO_LITTLE = "the problem is too small for a kernel of its own"
+NOTHING_FITS = "no micro-tile fits the registers, or no output block fits the memory"
 
 
 def plans(
@@ -48,6 +49,8 @@ def plan(problem: Problem, view: Nest, machine: Machine, threads: int) -> Chosen
         else:
             rejected.append(Rejected(kernel.name, reason or TOO_LITTLE))
     best, *others = _planned(supported, problem, view, machine, threads, (constants.MAX_KERNELS_PLANNED, 1))
+    families = {FAMILIES[candidate.spec.body] for candidate in (best, *others)}
+    rejected += [Rejected(kernel.name, NOTHING_FITS) for kernel, _ in supported if kernel.family not in families]
     slower = [Rejected(other.summary, duration(other.time_ms), slower=True) for other in others]
     return replace(best, rejected=(*slower, *rejected))
 

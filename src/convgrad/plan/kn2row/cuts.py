@@ -16,11 +16,12 @@ from convgrad.plan.tiling import tiles
 
 
 def cuts(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int) -> Iterator[Division]:
-    """Yield the cut of kn2row, or nothing if the tap sums of an output block need too much memory."""
+    """Yield the cut of kn2row, or nothing if the tap sums and the outputs of a block need too much memory."""
     rows, axes = rows_of(view), view.axes[spec.line :]
     for rooms in range(constants.UNCUT_LINE_SHARES, 0, -1):
         output_block, cache_block = _lines_at_once(view, machine, spec, threads, rooms)
-        if max_reached(axes, output_block) * rows * F32_BYTES > shared.MAX_OUTPUT_BLOCK_BYTES:
+        outputs = 2 * view.n * output_block[-1]  # of a line: by phases, and in the order of positions
+        if (max_reached(axes, output_block) * rows + outputs) * F32_BYTES > shared.MAX_OUTPUT_BLOCK_BYTES:
             continue
         count = output_block_count(view, spec, output_block)
         height, many, _ = tiles(rows, spec.product.mr, spec.product.nr)
