@@ -34,7 +34,7 @@ from convgrad.engines.llvm.execute import executable
 from convgrad.engines.llvm.winograd.run import tiled
 from convgrad.engines.settings import count
 from convgrad.plan.machine import Isa
-from tests.support.hash_problems import DATA, FEW, SAID, drawn, operands_and_out, problems
+from tests.support.hash_problems import DATA, FEW, NORMALS, SAID, drawn, operands_and_out, problems
 
 FILE = Path(__file__).parent / "golden" / "hashes.txt"
 DONE, DIFFERS = 0, 1  # exit codes; 2 where nothing could be computed or read
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         if options.against is None:
-            said = SAID if options.d else ()
+            said = (*SAID, *NORMALS) if options.d else ()
             print_hashes((*drawn(options.n), *drawn(options.d, DATA), *said, *drawn(options.f, FEW)))
             return DONE
         expected = hashes_in(options.against)

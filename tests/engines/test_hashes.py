@@ -19,7 +19,7 @@ from convgrad.spec.ordered import evaluate_in_order
 from tests.hashes import DIFFERS, DONE, FILE, hash_of, hash_of_all, hashes_in, main
 from tests.support.classes import ALL_TYPES, TYPES
 from tests.support.engine_helpers import HOST, digest
-from tests.support.hash_problems import DATA, SAID, WAYS, drawn, operands_and_out, problems
+from tests.support.hash_problems import DATA, NORMALS, SAID, WAYS, drawn, operands_and_out, problems
 from tests.support.hash_problems import FEW as FEW_CHANNELS
 from tests.support.tiers import tiers
 
@@ -72,10 +72,10 @@ def test_trees_of_other_arity_have_other_hashes(monkeypatch: pytest.MonkeyPatch)
     assert sum(hash_of(words, ISAS[HOST[0]]) != GOLDEN[words] for words in WORDS[7:180:29]) >= 2
 
 
-@pytest.mark.long  # 492 problems are planned
+@pytest.mark.long  # 528 problems are planned
 def test_the_file_is_wide() -> None:
     """All classes, roles, types, layouts and strategies; most problems of several blocks, some of several tasks."""
-    assert len(WORDS) == 492
+    assert len(WORDS) == 528
     made = [one for words in WORDS for one in problems(words)]
     plans = [engines.plan_of(one, Machine(ISAS["neon"]), 2) for one in made]
     ways = [(type(plan), plan.strategy) for plan in plans]
@@ -138,7 +138,8 @@ def test_a_problem_of_another_engine_is_refused(
 
 def test_drawn_problems_are_printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.hashes.SAID", SAID[:2])  # all of them are in the golden file
+    monkeypatch.setattr("tests.hashes.NORMALS", NORMALS[:1])
     assert main(["-n", "1", "-d", "1", "-f", "1"]) == DONE
-    expected = [*drawn(1), *drawn(1, DATA), *SAID[:2], *drawn(1, FEW_CHANNELS)]
-    assert set(SAID) <= set(GOLDEN)
+    expected = [*drawn(1), *drawn(1, DATA), *SAID[:2], NORMALS[0], *drawn(1, FEW_CHANNELS)]
+    assert {*SAID, *NORMALS} <= set(GOLDEN)
     assert [row.split("  ")[1] for row in capsys.readouterr().out.splitlines()[1:-1]] == expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -100,6 +101,21 @@ BWD_D f32 NCX mb1ic35id5ih6iw7oc33od5oh6ow7kd3kh3kw3pd1ph1pw1 by 1x4x4 to f32
 BWD_W f32 NXC mb2ic35id5ih6iw7oc33od5oh6ow7kd3kh3kw3pd1ph1pw1 by 1x2x2 to f32
 """.strip().splitlines()
 
+# Of bf16, without subnormal numbers: those that kernels multiply by pairs or tiles of AMX, padded or not.
+NORMAL = " of normal numbers"
+SHAPES = [
+    "mb3ic32ih9oc48oh9kh3ph1",
+    "mb2ic70ih15oc33oh8kh3sh2ph1",
+    "mb2ic64ih12oc96oh12kh1ph0",
+    "mb1ic40ih11oc40oh11kh5ph2",
+    "g2mb2ic128ih7oc66oh7kh3ph1",
+    "mb2ic130iw37oc20ow37kw3pw1",
+]
+NORMALS = [
+    f"{direction} bf16 {data} {shape}{NORMAL} {'onto' if at % 3 == 2 else 'to'} {('bf16', 'f32')[at % 2]}"
+    for at, (shape, direction, data) in enumerate(product(SHAPES, ("FWD_B", "BWD_D", "BWD_W"), ("NXC", "NCX")))
+]
+
 
 def drawn(number: int, family: Family = GRADIENTS) -> Iterator[str]:
     """Yield problems of all classes in turn, ``LINE to TYPE`` or ``LINE onto TYPE``.
@@ -134,7 +150,7 @@ def _layer(name: str, hands: Hands, rng: np.random.Generator) -> Conv:
 def problems(words: str) -> list[Problem]:
     """Return the problem of some words; two, where the line runs two operators."""
     line, way, output = words.rsplit(None, 2)
-    line, _, algorithm = line.partition(" by ")
+    line, _, algorithm = line.removesuffix(NORMAL).partition(" by ")
     told = {"output_format": FORMATS[output], "accumulate": WAYS[way], "algorithm": algorithm}
     return [replace(one, **told) for one in problems_of(line)]
 
@@ -145,7 +161,7 @@ def operands_and_out(one: Problem, words: str) -> tuple[list[Array], Array]:
     bits, operands = np.random.PCG64(seed), []
     for at, (tensor, layout) in enumerate(zip(one.operands, one.layouts, strict=False)):
         made = values(shape_of(one, tensor), one.operand_format, bits, None if seed % SPECIAL else at)
-        operands.append(lying(made, layout))
+        operands.append(lying(normal(made) if NORMAL in words else made, layout))
     out = empty(one)
     if one.accumulate:
         out[...] = values(out.shape, one.output_format, bits)
@@ -181,7 +197,10 @@ def operands_of(one: Problem, bits: np.random.PCG64, subnormal: bool = True) -> 
     found = []
     for tensor, layout in zip(one.operands, one.layouts, strict=False):
         numbers = values(shape_of(one, tensor), one.operand_format, bits)
-        if not subnormal:
-            numbers[np.abs(numbers.astype(np.float32)) < 1 / 16] = 1 / 16
-        found.append(lying(numbers, layout))
+        found.append(lying(numbers if subnormal else normal(numbers), layout))
     return found
+
+
+def normal(numbers: Array) -> Array:
+    """Return numbers with 1/16 for each subnormal one, and for 0."""
+    return np.where(np.abs(numbers.astype(np.float32)) < 1 / 16, numbers.dtype.type(1 / 16), numbers)
