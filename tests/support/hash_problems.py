@@ -103,14 +103,14 @@ BWD_W f32 NXC mb2ic35id5ih6iw7oc33od5oh6ow7kd3kh3kw3pd1ph1pw1 by 1x2x2 to f32
 
 # Of bf16, without subnormal numbers: those that kernels multiply by pairs or tiles of AMX, padded or not.
 NORMAL = " of normal numbers"
-SHAPES = [
+SHAPES = (
     "mb3ic32ih9oc48oh9kh3ph1",
     "mb2ic70ih15oc33oh8kh3sh2ph1",
     "mb2ic64ih12oc96oh12kh1ph0",
     "mb1ic40ih11oc40oh11kh5ph2",
     "g2mb2ic128ih7oc66oh7kh3ph1",
     "mb2ic130iw37oc20ow37kw3pw1",
-]
+)
 NORMALS = [
     f"{direction} bf16 {data} {shape}{NORMAL} {'onto' if at % 3 == 2 else 'to'} {('bf16', 'f32')[at % 2]}"
     for at, (shape, direction, data) in enumerate(product(SHAPES, ("FWD_B", "BWD_D", "BWD_W"), ("NXC", "NCX")))
