@@ -14,6 +14,7 @@ from convgrad.engines.llvm.execute import Executable, executable_of
 from convgrad.plan.gemm import schedule as gemm
 from convgrad.plan.kn2row import schedule as kn2row
 from convgrad.plan.recipe import Chosen
+from convgrad.plan.split_k import schedule as split_k
 from convgrad.plan.stencils import spatial_schedule as spatial
 from convgrad.plan.winograd import schedule as winograd
 from convgrad.spec.problem import Problem
@@ -93,7 +94,7 @@ class Scratch(Guarded):
     @classmethod
     def place_all(cls) -> None:
         """Have the schedules of this process place the parts of their scratch so."""
-        for schedule in (gemm, kn2row, spatial, winograd):
+        for schedule in (gemm, kn2row, spatial, split_k, winograd):
             schedule.placed = cls.placed  # type: ignore[attr-defined]
 
 

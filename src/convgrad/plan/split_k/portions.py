@@ -168,8 +168,8 @@ def schedule(nest: WeightsNest, plan: SplitKPlan, accumulate: bool) -> Schedule:
         numbers_of_operand = _operand_numbers(nest, plan, operand, max_portions * SPLIT_TERMS)
         by_operand[name] = numbers_of_operand | {"segments": segments}
     panel_bytes = [numbers["panel"] for numbers in by_operand.values()]
-    scratch, scratch_bytes = scratch_of(spec, all_tasks.panels, panel_bytes, levels, True)
     own_bytes = placed(own_parts(spec, max(per_group(nest).values())))[1]
+    scratch, scratch_bytes = scratch_of(spec, all_tasks.panels, panel_bytes, levels, True, own_bytes)
     tables: dict[str, Table] = {
         "tasks": all_tasks.table,
         "cache_blocks": np.concatenate(cache_blocks),
@@ -192,13 +192,11 @@ def schedule(nest: WeightsNest, plan: SplitKPlan, accumulate: bool) -> Schedule:
         "accumulate": int(accumulate),
         "portions": int(_portions(terms).sum()),
         "padded": int(positions["padded"][0]),
-        "own_at": scratch_bytes,
     }
     if spec.k_per_add == 2:
         add_condition(tables, numbers)
     first = (nest.src_offset, 0) if operands[0].tensor == "src" else (0, nest.src_offset)
-    whole = scratch_bytes + own_bytes
-    return Schedule(tables, numbers, whole, first, all_tasks.partial_bytes, all_tasks.counters)
+    return Schedule(tables, numbers, scratch_bytes, first, all_tasks.partial_bytes, all_tasks.counters)
 
 
 def _cache_blocks(nest: WeightsNest, plan: SplitKPlan, terms: Ints) -> tuple[list[Ints], int]:

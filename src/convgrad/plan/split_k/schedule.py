@@ -22,7 +22,7 @@ from convgrad.plan.split_k.operands import OperandStrides, operands_of
 from convgrad.plan.split_k.recipe import DEPTHWISE, Parts, SplitKPlan, SplitKSpec
 from convgrad.plan.split_k.segments import ImageTables, image_tables, indirection_of
 from convgrad.plan.split_k.taps import contiguous, margins, tap_tables
-from convgrad.plan.tables import Ints, Schedule, Table, evenly
+from convgrad.plan.tables import Ints, Schedule, Table, evenly, placed
 
 OPERANDS = ("a", "b")
 CALL = FLAGS + addresses("a.data", "b.data", "out", "partial_sums")  # the arguments that differ between calls
@@ -207,9 +207,14 @@ def operand_numbers(nest: WeightsNest, plan: SplitKPlan, operand_strides: Operan
 
 
 def scratch_of(
-    spec: SplitKSpec, panels: Sequence[int], panel_bytes: Sequence[int], levels: int, all_panels: bool
+    spec: SplitKSpec,
+    panels: Sequence[int],
+    panel_bytes: Sequence[int],
+    levels: int,
+    all_panels: bool,
+    own_bytes: int = 0,
 ) -> tuple[dict[str, int], int]:
-    """Return the offsets of A, B and the sums in scratch, and the bytes of scratch.
+    """Return the offsets of A, B, the sums and a kernel's own memory in scratch, and the bytes of scratch.
 
     ``panels`` is the size of the largest task in panels of groups, of A and of B, and in micro-tiles of taps. Scratch
     has the sums of all panels if several cache blocks add to them, or else of one panel.
@@ -217,17 +222,11 @@ def scratch_of(
     groups, a, b, taps = panels
     counts = (groups, groups) if spec.groups_in_lanes else (a, b)
     a_bytes, b_bytes = (count * size for count, size in zip(counts, panel_bytes, strict=True))
-    tiles = (groups * a * b if all_panels else 1) * taps
-    sums_at, sums_step = a_bytes + b_bytes, levels * spec.tile_bytes
-    size = sums_at + tiles * levels * spec.tile_bytes
-    numbers = {
-        "a.at": 0,
-        "b.at": a_bytes,
-        "sums_at": sums_at,
-        "sums_step": sums_step,
-        "panel_sums": sums_step * all_panels,
-    }
-    return numbers, size + (LINE_BYTES if spec.body == DEPTHWISE else 0)  # stores read past the last sums
+    tiles, sums_step = (groups * a * b if all_panels else 1) * taps, levels * spec.tile_bytes
+    past = LINE_BYTES if spec.body == DEPTHWISE else 0  # stores read past the last sums
+    sizes = {"a.at": a_bytes, "b.at": b_bytes, "sums_at": tiles * sums_step + past, "own_at": own_bytes}
+    places, size = placed(sizes)
+    return {**places, "sums_step": sums_step, "panel_sums": sums_step * all_panels}, size
 
 
 def _prefetch(nest: WeightsNest, spec: SplitKSpec, operand_strides: OperandStrides) -> int:
