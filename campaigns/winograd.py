@@ -9,7 +9,7 @@ their largest shares of the bound the median and the largest.
 images of at most 8x8 positions.
 
 ``python -m campaigns winograd --long --problems 10000`` does both with long sums: of 1,000 to 70,000 channels or
-tiles, over images of at most 4x4 positions.
+tiles, over images of at most 4x4 positions. ``--wide`` does both with rows of 140 to 700 positions and wide padding.
 """
 
 from __future__ import annotations
@@ -75,6 +75,16 @@ def drawn_long(rng: np.random.Generator) -> Problem:
     return posed_by_tiles(rng, Conv(batch, groups, groups * src, groups * dst, axes), layout, role)
 
 
+def drawn_wide(rng: np.random.Generator) -> Problem:
+    """Return a problem with one or two rows of so many tiles that they are cut into parts; some parts are padding."""
+    inner = axes_of(rng, 3, (3,) if rng.integers(2) else ())
+    begin, end = (int(rng.integers(0, most + 1)) for most in (300, 100))
+    size = int(rng.integers(max(1, 140 - begin - end), 300))
+    axes = (*inner, Axis(size, size + begin + end - 2, 3, pad_begin=begin, pad_end=end))
+    src, dst = (int(each) for each in rng.choice((32, 33), 2))
+    return posed_by_tiles(rng, Conv(1, 1, src, dst, axes), ("NXC", "NCX")[rng.integers(2)], ROLES[rng.integers(3)])
+
+
 def axes_of(rng: np.random.Generator, largest: int, kernel: Sequence[int]) -> tuple[Axis, ...]:
     """Return axes of these taps: extents of 1 to the largest, or less of three axes; pads of 0 to 2, below the taps."""
     axes, largest = [], largest if len(kernel) < 3 else min(largest, 7)
@@ -107,10 +117,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = parser_of("winograd", "Hold random problems by tiles to their bounds.", problems=1000, first=0)
     parser.add_argument("--executed", action="store_true", help="compare bits with the executed order")
     parser.add_argument("--long", action="store_true", help="do both for sums of 1,000 to 70,000 terms")
+    parser.add_argument("--wide", action="store_true", help="do both for rows of 140 to 700 positions, with wide pads")
     options = parser.parse_args(arguments)
     numbers = range(options.first, options.first + options.problems)
     if options.long:
         return max(bits(numbers, drawn_long), bounds(numbers, drawn_long))
+    if options.wide:
+        return max(bits(numbers, drawn_wide), bounds(numbers, drawn_wide))
     return bits(numbers, drawn_small) if options.executed else bounds(numbers, drawn)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import convgrad
-from campaigns.winograd import drawn
+from campaigns.winograd import drawn, drawn_wide
 from convgrad.engines import scratch as kept_memory
 from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.winograd.run import tiled
@@ -143,7 +143,8 @@ def data(rng: np.random.Generator, name: str, seed: int, isa: Isa) -> Posed:
 
 def in_tiles(rng: np.random.Generator, isa: Isa) -> Posed:
     """Return a problem that Winograd computes; its result is that in ordinary memory."""
-    problem, threads = replace(drawn(rng, 9), accumulate=bool(rng.random() < 0.25)), int(rng.integers(1, 3))
+    one = drawn_wide(rng) if rng.integers(3) == 0 else drawn(rng, 9)
+    problem, threads = replace(one, accumulate=bool(rng.random() < 0.25)), int(rng.integers(1, 3))
     if bool(rng.integers(2)) and problem.solves_for != "weights":
         operands = (*problem.operands, "bias")
         problem = replace(problem, operands=operands, layouts=(*problem.layouts[:-1], "NCX", problem.layouts[-1]))

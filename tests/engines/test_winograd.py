@@ -44,7 +44,7 @@ LINES = (
     "mb1ic48ih7iw8oc32oh9ow11kh3kw3ph2pw2", "mb130ic32ih4oc32oh4kh3ph1",
     "mb1ic32ih2oc32oh5kh3ph2",
     "mb1ic130ih4oc70oh8kh3ph3", "mb5ic130ih14oc70oh14kh3ph1",
-    "g2mb2ic64ih9oc80oh9kh3ph1", "g3mb1ic96ih30oc96oh30kh3ph1",
+    "g2mb2ic64ih9oc80oh9kh3ph1", "g3mb1ic96ih30oc96oh30kh3ph1", "mb1ic32ih3iw7oc33oh3ow305kh3kw3ph1pw300",
 )  # fmt: skip
 
 

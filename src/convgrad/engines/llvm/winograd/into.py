@@ -138,7 +138,8 @@ class _Input:
         whole = self.columns[0][0]
         before, start = f.max(f.value(0) - left, 0), f.max(left, 0)
         span = (a.of("grid").x - 1) * whole.tile + self._size(whole)
-        there, row_bytes = f.min(f.max(a.of("size").x - start, 0), span - before), a.columns * v.bytes
+        there = f.max(f.min(a.of("size").x - start, span - before), 0)  # a part of the tiles may see padding alone
+        row_bytes = a.columns * v.bytes
         names = {f"out{kind}": out for kind, out in enumerate(outs)}
         with self._vectors(f.at(data, start * self.spec.element_bytes), **names) as some:
             with walk(f, high, data=(some.data, a.of("step").y), to=(staging, row_bytes)) as row:
