@@ -64,7 +64,7 @@ def _group(group: argparse._ArgumentGroup, shared: Container[str]) -> list[str]:
     every = [(_forms(each), _row(each)) for each in group._group_actions if each.dest != "help"]
     rows = [row for _, row in every if row not in shared]
     if names := ", ".join(forms for forms, row in every if row in shared):
-        rows.append(f"- {names}: [options of several commands](#options-of-several-commands)")
+        rows.append(f"- {names}: [see below](#options-of-several-commands)")
     titles = {"positional arguments": "Arguments:", "options": "Options:"}
     title = titles.get(str(group.title), f"### {str(group.title).capitalize()}")
     return ["", title, "", *rows] if rows else []
