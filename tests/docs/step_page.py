@@ -42,8 +42,8 @@ TITLES = {
     ),
     "f64 sections": (
         "Sums in f64 sections",
-        "[Numerics](numerics.md#operators-of-a-training-step) defines the order of these sums, which are rounded to f32\n"
-        "once. The positions are the indices of the sum in row-major order, in every memory format.",
+        "[Numerics](numerics.md#operators-of-a-training-step) defines the order of these sums, which are rounded to\n"
+        "f32 once. The positions are the indices of the sum in row-major order, in every memory format.",
     ),
     "one after another": (
         "Sums of few terms",
