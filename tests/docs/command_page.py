@@ -14,13 +14,12 @@ from convgrad.cli.exits import EXIT_CODES
 HEAD = """\
 # Command line
 
-Look up commands and options here, or run `convgrad COMMAND --help`, which prints the same text. If you want to learn
-how to do something, for example how to check a kernel, begin with the guide that the section of the command names.
+Look up commands and options here, or run `convgrad COMMAND --help`, which prints the same text. To learn how to do
+something, for example how to check a kernel, begin with the guide that the section of the command names.
 
 - You can pass options before or after the other arguments. In a shell, put a problem line in quotes.
 - An output file gets its name only when it is complete, so that a failed command leaves no partial file. A command
-  replaces an existing file only with `--force`, and keeps its permissions. If the file is a symbolic link, the command
-  replaces the target of the link.
+  replaces an existing file, or the target of a symbolic link, only with `--force`, and keeps its permissions.
 - `convgrad --version` prints the version.
 - An error is one line on standard error. A second line may contain a command that reproduces the error.
 """
@@ -65,7 +64,7 @@ def _group(group: argparse._ArgumentGroup, shared: Container[str]) -> list[str]:
     every = [(_forms(each), _row(each)) for each in group._group_actions if each.dest != "help"]
     rows = [row for _, row in every if row not in shared]
     if names := ", ".join(forms for forms, row in every if row in shared):
-        rows.append(f"- {names}: [options of several commands](#options-of-several-commands)")
+        rows.append(f"- {names}: [see below](#options-of-several-commands)")
     titles = {"positional arguments": "Arguments:", "options": "Options:"}
     title = titles.get(str(group.title), f"### {str(group.title).capitalize()}")
     return ["", title, "", *rows] if rows else []

@@ -63,8 +63,8 @@ def hashes(page: Path) -> str:
     assert len({row["same_bits"] for row in rows}) == 1
     if brief:
         return table(*shown) + (
-            f"\nIn {len(rows)} runs with these and other settings, PyTorch alone gave {differ} hashes, and\n"
-            f"`same_bits()` gave one.\n"
+            f"\nIn {len(rows)} runs with these and other settings, PyTorch alone gave {differ} hashes,\n"
+            f"`same_bits()` one.\n"
         )
     versions = {row["torch"].split("+")[0]: row["processor"].partition(" (")[0] for row in rows}
     (version, _), (other, where) = versions.items()
@@ -134,8 +134,7 @@ def costs(page: Path) -> str:
     ratios = [ratio for ratio, _ in layers()]
     slower = sum(ratio > 1 for ratio in ratios) / len(ratios)
     return (
-        table(*shown)
-        + f"\nOn average, a training step takes {1 - step:.0%} less time than in PyTorch. However, {slower:.0%} of\n"
+        table(*shown) + f"\nOn average, a training step takes {1 - step:.0%} less time. However, {slower:.0%} of\n"
         f"{len(ratios):,} single calls take longer than in PyTorch's faster memory format.\n"
     ).replace("%", " %")
 

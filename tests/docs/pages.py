@@ -47,13 +47,13 @@ print(dst.shape)
 (1, 6, 6, 4)
 ```
 
-- You must pass all required attributes to `convgrad.run` and `convgrad.compile`. If an attribute has one value per
-  spatial axis, pass a list. `infer_shapes`, `explain` and `vjp` instead have the defaults of the [other
+- You must pass all required attributes to `convgrad.run` and `convgrad.compile`, as a list if an attribute has one
+  value per spatial axis. `infer_shapes`, `explain` and `vjp` have the defaults of the [other
   functions](api/functions.md).
 - You can add or omit `-1` at the end of an operator's name, unless this gives the name of another operator.
 
-The page [Shapes and padding](shapes.md#the-letters) explains the letters in the formulas. The parentheses after an
-operator's name list its generations, because the attributes of an operator can differ between versions of oneDNN:
+[Shapes and padding](shapes.md#the-letters) explains the letters in the formulas. The parentheses after an operator's
+name list its generations, because its attributes can differ between versions of oneDNN:
 """
 NEWEST = ("G3",)
 OLDER_HEAD = """\
@@ -67,9 +67,9 @@ COMMON_HEAD = """\
 
 All operators with weights have these attributes. Operators without weights have only `data_format`."""
 DEVIATIONS = """\
-Each section names the specification that convgrad follows, with two exceptions. For [auto_pad](shapes.md#auto-pad) of
-data gradients, the formula contradicts the text, so convgrad follows the text. In the format `IOX`, groups divide the
-output channels instead of the input channels ([Layouts](shapes.md#layouts))."""
+Each section names the specification that convgrad follows, except in
+[auto_pad](shapes.md#auto-pad) of data gradients, and in the [channels that groups divide](shapes.md#layouts) in the
+format `IOX`."""
 MORE_HEAD = """\
 The section of an operator lists which of the following attributes it also has. If a format has two rows, the second row
 is for transposed operators:"""

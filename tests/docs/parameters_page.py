@@ -20,9 +20,8 @@ You need this page if you know a layer of another library and look for the name 
 `convgrad` use the same names, for example `strides` for every layer. The functions of `convgrad.torch` and
 `convgrad.jax` have the [names of PyTorch and JAX](names.md) instead.
 
-Each function has only some of these parameters, which the page [Functions](api/functions.md) lists. If a parameter has
-several rows, each row is for different functions. Instead of one int per axis, you can pass one int for all spatial
-axes.
+Each function has only [some of these parameters](api/functions.md). If a parameter has several rows, each row is for
+different functions. Instead of one int per axis, you can pass one int for all spatial axes.
 """
 TITLES = {
     "Arrays and shapes": "Pass these first, in the order of the function's signature.",
