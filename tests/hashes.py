@@ -3,7 +3,7 @@
 ``python tests/hashes.py > FILE`` draws problems, computes them with this machine's widest instruction set, or the one
 that CONVGRAD_MAX_ISA names, and prints a row for each: the SHA-256 of the result's bytes in canonical order, and the
 problem. The last row is the hash of all. ``python tests/hashes.py --against FILE`` computes the problems of a file that
-was written elsewhere, and exits with 1 where a hash differs. ``tests/golden/hashes.txt`` was written on a Xeon with AMX.
+was written elsewhere, and exits with 1 where a hash differs. ``tests/golden/hashes.txt`` is a Xeon's, with AMX.
 The exit code is 2 if the generated engine is not selected.
 
 On any Linux, ``qemu-aarch64`` of Debian's package ``qemu-user`` runs it with NEON:
