@@ -84,9 +84,9 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
         {
             "data": gemm.packed_k_bytes(first),
             "weights": gemm.packed_k_bytes(first) * gemm.width,
-            "count": gemm.filled(min(gemm.block, view.k - first)),
+            "count": gemm.filled(min(gemm.leaf_terms, view.k - first)),
         }
-        for first in range(0, chain_count * gemm.block, gemm.block)
+        for first in range(0, chain_count * gemm.leaf_terms, gemm.leaf_terms)
     ]
     chains = [{"number": at, "segments": 1, "segment": at * SEGMENT.bytes} for at in range(chain_count)]
     count = output_block_count(view, spec, plan.output_block)
