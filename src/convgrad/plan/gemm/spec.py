@@ -118,8 +118,8 @@ class GemmSpec:
 
     @property
     def swaps_pairs(self) -> bool:
-        """Whether packing swaps the two k of each pair, because the sum adds the second k first."""
-        return self.pairs
+        """Whether packing of A swaps the two k of each pair, because the sum adds the second k first."""
+        return self.pairs and self.k_per_add == 1
 
     @property
     def operand_bytes(self) -> int:

@@ -172,21 +172,20 @@ def pack_line(module: Module, spec: GemmSpec) -> None:
     copy = Copy(
         replace(cells(f, spec), stride=spec.a.stride), f.count, last_axis.data, channels, k_stride, last_axis.step
     )
-    swapped = spec.swaps_pairs and spec.k_per_add == 1
-    if swapped:
+    if spec.swaps_pairs:
         copy = replace(copy, offset=lambda column: taken(f, spec, column, channels) * k_stride)
     if spec.amx_tiles:
         _clear_last_portions(f, spec, channels, last_axis.step)
     if spec.a.contiguous == CHANNELS:
         with f.loop(f.count, source=f.source, to=f.to) as position:
-            copy.contiguous(channels, position.source, position.to, swapped)
+            copy.contiguous(channels, position.source, position.to, spec.swaps_pairs)
             position.next(source=f.at(position.source, copy.row), to=f.at(position.to, last_axis.step))
     else:
         with ExitStack() as otherwise:
             for number in FEW_CHANNELS if spec.a.contiguous == SPATIAL and spec.chains == 1 else ():
                 size = spec.packed_k_bytes(number)
                 with f.when(f.compare("eq", channels, number) & f.compare("eq", last_axis.step, size)):
-                    replace(copy, pitch=size).few_along_rows(order_of_k(number, swapped), f.source, f.to)
+                    replace(copy, pitch=size).few_along_rows(order_of_k(number, spec.swaps_pairs), f.source, f.to)
                 otherwise.enter_context(f.otherwise())
             in_pairs(
                 copy, "columns", Copy.along_rows if spec.a.contiguous == SPATIAL else Copy.one_by_one, f.source, f.to
