@@ -1,4 +1,4 @@
-"""Few results: which problems have plans of products, that these are taken, and that they read what they need once."""
+"""kn2row: the problems that it supports, that its plans are chosen, and that output blocks have their tap sums."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LARGE = (  # problems whose lines have too many tap sums, and the size of output
     ("BWD_D f32 NXC mb1ic3id8ih8iw1024oc64od8oh8ow1024kd3kh3kw3pd1ph1pw1", (1, 4, 342)),  # a height of 2 meets 4
     ("BWD_D f32 NXC mb1ic3ih64iw357oc64oh49ow342kh16kw16", (1, 179)),  # 16 whole lines exceed 16 MiB
 )
-OTHERS = (  # what the order does not sum tap by tap, or whose data's neighbours are not met by neighbours
+OTHERS = (  # their sums are not tap by tap, or neighbouring outputs do not read neighbouring inputs
     "BWD_D f32 NXC mb8ic5ih56oc64oh56kh3ph1",
     "BWD_D f32 NXC mb8ic3ih56oc15oh56kh3ph1",
     "BWD_D f32 NXC g2mb8ic4ih56oc64oh56kh3ph1",
@@ -39,8 +39,8 @@ OTHERS = (  # what the order does not sum tap by tap, or whose data's neighbours
 
 
 @pytest.mark.parametrize("isa", ["avx512", "avx2"])
-def test_few_results_are_gathered(isa: str) -> None:
-    """No plan of another kind is as cheap: tiles of results would leave most of eight lanes or more empty."""
+def test_few_output_channels_take_kn2row(isa: str) -> None:
+    """No other kernel is as fast: with few output channels as columns, most of eight or more lanes would be empty."""
     for line in STEMS:
         one = problem(line)
         for threads in (1, 2, 8):
@@ -59,14 +59,14 @@ def test_lines_are_cut(line: str, output_block: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("line", OTHERS)
-def test_others_are_not(line: str) -> None:
+def test_other_problems_have_no_kn2row(line: str) -> None:
     one = problem(line)
     found = plans(one, dense_view(one), Machine(ISAS["avx512"]), 1)
-    assert not any(isinstance(each, Kn2rowPlan) for each in found)
+    assert not any(isinstance(candidate, Kn2rowPlan) for candidate in found)
 
 
-def test_lines_are_read_once_and_are_there() -> None:
-    """Slab by slab, what is kept holds all that is met, and neither end goes back."""
+def test_blocks_reach_their_inputs() -> None:
+    """The inputs of each output block contain all that its taps read, and their bounds never decrease."""
     rng = np.random.default_rng(66)
     for _ in range(300):
         kernel, stride, dilation, pads = (int(n) for n in (*rng.integers(1, 6, 3), rng.integers(0, 7)))
@@ -79,20 +79,20 @@ def test_lines_are_read_once_and_are_there() -> None:
             assert_reached(view.axes[-1], int(rng.integers(1, 3)) * len(view.axes[-1].phases))
 
 
-def assert_reached(seen: Along, size: int) -> None:
-    """Assert what is kept for each slab of an axis."""
-    kept = reached(seen, size)
-    cut = seen.parts.in_blocks(size)
+def assert_reached(axis: Along, size: int) -> None:
+    """Assert this for output blocks of ``size`` positions along an axis."""
+    blocks = reached(axis, size)
+    cut = axis.parts.in_blocks(size)
     parts, begins = list(cut.parts), cut.begins.tolist()
-    for first, end, lines in zip(begins, [*begins[1:], len(parts)], kept, strict=True):
+    for first, end, inputs in zip(begins, [*begins[1:], len(parts)], blocks, strict=True):
         for part in parts[first:end]:
-            met = [
+            read = [
                 part.input + p * part.by_position + t * part.by_tap
                 for p in range(len(part.positions))
                 for t in range(len(part.taps))
             ]
-            assert set(met) <= set(lines), (seen, size)
-            assert not lines or 0 <= lines.start <= lines.stop <= seen.inputs
-    for before, after in pairwise(kept):
+            assert set(read) <= set(inputs), (axis, size)
+            assert not inputs or 0 <= inputs.start <= inputs.stop <= axis.inputs
+    for before, after in pairwise(blocks):
         assert before.start <= after.start
         assert before.stop <= after.stop

@@ -61,7 +61,7 @@ TINY = 2.0**-110  # a factor with which vectors multiply, because exponents are 
 def of_tiles(problem: Problem, operands: Sequence[Array], out: Array, isa: Isa) -> list[GemmPlan]:
     """The plans whose micro-tiles are tiles, the cheapest first."""
     _, found = plans_of(problem, operands, out, isa)
-    return [plan for plan in found if isinstance(plan, GemmPlan) and plan.spec.tiles]
+    return [plan for plan in found if isinstance(plan, GemmPlan) and plan.spec.amx_tiles]
 
 
 @tiers("name, role, types, data, kind", list(CONVS), ROLES, TYPES, DATA, KINDS, every=23)
@@ -172,7 +172,7 @@ def test_the_inner_loop_is_ideal() -> None:
     """Four products of tiles take two tiles of A and two of B, which are loaded once."""
     spec = GemmSpec(
         ISAS["amx"], "bf16", "bf16", 32, 2, True, 2, Operand(CHANNELS), Operand(STRIDED), CHANNELS,
-        k_per_add=2, chains=2, tiles=True,
+        k_per_add=2, chains=2, amx_tiles=True,
     )  # fmt: skip
     text = jit.assembly(module_of(spec), ISAS["amx"])
     body = text[text.index("tile32_2:") :].split("tdpbf16ps")

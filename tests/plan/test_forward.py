@@ -299,7 +299,7 @@ def test_no_region_has_more_micro_tiles_than_the_maximum(line: str, isa: str) ->
     one = problem(f"FWD_D {line}")
     view, every = dense_view(one), plans(one, dense_view(one), Machine(ISAS[isa]), 1)
     chosen = [plan.spec for plan in every if type(plan) is GemmPlan]
-    specs = {(spec.tiles, spec.padded): spec for spec in chosen}.values()
+    specs = {(spec.amx_tiles, spec.padded): spec for spec in chosen}.values()
     blocks = list(product(*(sorted({1, 2, ceil(axis.extent / 2), axis.extent}) for axis in view.axes)))
     for spec, mr, block in product(specs, (4, 6, 8, 12, 15, 24), blocks):
         tall = replace(spec, mr=mr)

@@ -52,9 +52,8 @@ def tiled(kind: str) -> Isa:
     if kind == "amx":
         return ISAS["amx"]
     ours = ISAS[HOST[0]]
-    return replace(
-        ISAS["amx"], name="tiles modelled", triple=ours.triple, features=ours.features, pairs="fused", tiles=MODELLED
-    )
+    names = {"name": "tiles modelled", "triple": ours.triple, "features": ours.features}
+    return replace(ISAS["amx"], **names, pairs="fused", tiles=MODELLED, scales=ours.scales)
 
 
 def empty(problem: Problem, fill: float = np.nan) -> Array:

@@ -107,8 +107,8 @@ _TRANSPOSED_GEMM = Family(
 _GROUPED_STENCIL = Family(
     (grouped.GROUPED_STENCIL,),
     grouped.nest_of,
-    grouped_cost.GROUPED_STENCIL.alone,
-    grouped_cost.GROUPED_STENCIL.timed,
+    grouped_cost.MODEL.alone,
+    grouped_cost.MODEL.timed,
     grouped.GroupedStencilPlan,
     grouped_schedule.schedule,
     _by_axes(gemm_schedule.arguments),

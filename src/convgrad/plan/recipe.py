@@ -111,7 +111,7 @@ class Chosen:
             f"  rounding depth {self.rounding_depth}, about {duration(self.time_ms)}{measured}",
         ]
         if self.in_pairs:
-            how = "tiles" if getattr(self.spec, "tiles", False) else "bf16 pairs"
+            how = "tiles" if getattr(self.spec, "amx_tiles", False) else "bf16 pairs"
             lines.append(f"  {how} {WHERE_PAIRS}; else single terms, slower, with the same bits")
         lines += [f"  {other}" for other in self.rejected]
         return "\n".join(lines)

@@ -18,6 +18,7 @@ POINTERS = ("a", "b", "c", "bias", "work", "table")  # the parameters of every k
 CPU_PARAMETERS = {"x_count": "i64", "y_count": "i64", "z_count": "i64", "memory": "ptr", "misaligned": "ptr"}
 _SHARED = "@shared = external addrspace(3) global [0 x i8], align 16"
 _BYTES = {"float": 4, "half": 2}
+_CPU_ATTRIBUTES = "attributes #0 = { nounwind }"  # as emit.py writes them
 _ATTRIBUTES = 'attributes #0 = {{ nounwind "nvvm.maxntid"="{threads}" "nvvm.minctasm"="{resident}" }}'
 
 
@@ -177,9 +178,11 @@ class Grid:
         text = str(self.module)
         if self.on_cpu:
             return text
+        assert self.f.head.startswith("define void"), "emit.py begins functions by other text"
+        assert _CPU_ATTRIBUTES in text, "emit.py writes other attributes"
         head = self.f.head.replace("define void", "define ptx_kernel void")
         for name in ("a", "b", "table"):  # the kernel does not write to this memory
             head = re.sub(f"ptr %{name}\\b", f"ptr noalias readonly %{name}", head)
         text = text.replace(self.f.head, head)
         declared = _ATTRIBUTES.format(threads=self.threads, resident=self.resident)
-        return text.replace("attributes #0 = { nounwind }", declared)
+        return text.replace(_CPU_ATTRIBUTES, declared)

@@ -45,7 +45,7 @@ def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[Proposed]
     operands = (OPERAND[problem.solves_for], "weights")
     for spec in _specs(GemmSpec, problem, view, isa):
         yield spec, operands
-        if spec.tiles and may_be_padded(view):
+        if spec.amx_tiles and may_be_padded(view):
             yield replace(spec, padded=True), operands
 
 
@@ -88,8 +88,8 @@ def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) 
     ]
     if isa.tiles and chains == 2:
         ways += [(2, (2 * SIDE, 2), True), (2, (2 * SIDE, 1), True)]
-    for k_per_add, (max_rows, vectors), tiles in ways:
-        few = view.positions <= constants.MAX_B_READS_POSITIONS * max_rows
+    for k_per_add, (max_rows, vectors), amx_tiles in ways:
+        few = view.positions <= constants.MAX_TILES_B_IN_PLACE * max_rows
         wide = few or (kind is TransposedGemmSpec and f32)  # otherwise packed panels of two vectors are best
         if (vectors > 2 and not wide) or (vectors - 1) * isa.lanes >= view.n:
             continue
@@ -101,16 +101,16 @@ def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) 
         for rows in range(max_rows, max(1, max_rows - shared.FEWER_ROWS_POSITIONS), -1):
             single_vector = vectors > 1 and 0 < remainder <= isa.lanes
             for a, b in product(choices_of_a, choices_of_b):
-                if a.in_place and not f32 and not tiles and chains * rows * vectors > isa.registers - 2 * isa.spare:
+                if a.in_place and not f32 and not amx_tiles and chains * rows * vectors > isa.registers - 2 * isa.spare:
                     continue
                 # Packing swaps the two k of each bf16 pair of A, but B in place is not swapped.
                 if b.in_place and problem.operand_format is BF16 and chains == 1 and not a.in_place:
                     continue
                 if k_per_add == 2 and (view.k == 1 or (a.in_place and a.contiguous != CHANNELS)):  # no k to pair
                     continue
-                if tiles and (a.in_place or b.in_place):
+                if amx_tiles and (a.in_place or b.in_place):
                     continue  # packing fills blocks with zeros, and packed rows are 1.1 times as fast
-                if k_per_add * chains == 4 and not tiles and (a.in_place or view.k % 4):  # pairs of k and k + 2
+                if k_per_add * chains == 4 and not amx_tiles and (a.in_place or view.k % 4):  # pairs of k and k + 2
                     continue
                 yield kind(
                     isa,
@@ -124,7 +124,7 @@ def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) 
                     out,
                     k_per_add=k_per_add,
                     chains=chains,
-                    tiles=tiles,
+                    amx_tiles=amx_tiles,
                     masked=b.in_place and masked,
                 )
 

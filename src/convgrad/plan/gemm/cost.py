@@ -150,7 +150,7 @@ def _a_ns(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tuple[int,
         read_inputs = inputs  # blocks have few lines, so that those of the previous block are still in the cache
     read = machine.traffic_ns(FORMATS[spec.operand].dtype.itemsize) * spec.a.stride  # reads bring whole cache lines
     pack = pack_ns(machine, spec.a.contiguous) + paired_ns(spec.k_per_add)
-    if spec.tiles and spec.a.contiguous == CHANNELS:
+    if spec.amx_tiles and spec.a.contiguous == CHANNELS:
         pack = constants.TILES_COPY_NS
     exponents = constants.MIN_EXPONENT_NS if spec.k_per_add == 2 else 0.0
     if spec.a.in_place:
@@ -180,7 +180,7 @@ def crowded(view: ForwardNest) -> bool:
 def tile_cycles(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tuple[int, ...]) -> float:
     """Return the cycles of all micro-tiles of all groups."""
     k = spec.filled(view.k)
-    adds = k if spec.tiles else chain_adds(k, spec.k_per_add, machine)
+    adds = k if spec.amx_tiles else chain_adds(k, spec.k_per_add, machine)
     widths = _widths(view, spec)
     of_width = {v: _region_cycles(view, spec, v, block, adds) for v in set(widths)}
     cycles = view.groups * sum(map(of_width.__getitem__, widths))

@@ -92,7 +92,7 @@ def _in_passes(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int
     The part of B that a pass reads stays in the second cache. Sums stay in scratch between passes.
     """
     chains = max(
-        1, int(machine.l2_bytes * constants.PASS_SHARE) // (spec.block // spec.k_per_add * spec.width * F32_BYTES)
+        1, int(machine.l2_bytes * constants.PASS_SHARE) // (spec.leaf_terms // spec.k_per_add * spec.width * F32_BYTES)
     )
     panels = panels_of(view, spec)
     for wanted in (1, threads, 2 * threads):
@@ -131,7 +131,11 @@ def levels(view: ForwardNest) -> int:
 
 
 def max_tiles(view: ForwardNest, block: Sequence[int], spec: GemmSpec) -> int:
-    """Return the maximum number of micro-tiles of a region, if output blocks have the size ``block``."""
+    """Return the maximum number of micro-tiles of a region, if output blocks have the size ``block``.
+
+    If a plan has passes, scratch has room for the sums of so many micro-tiles. ``micro_tiles`` in
+    `engines/llvm/gemm/region.py` gives each micro-tile of a pass its own sums.
+    """
     of_regions = _max_tiles(view, block, spec, False)
     return max(of_regions, _max_tiles(view, block, spec, True)) if spec.padded else of_regions
 

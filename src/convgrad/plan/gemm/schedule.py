@@ -74,7 +74,8 @@ PART = Record(  # a part of an axis; a region is one part of each axis
     "mr", "tiles", "cycles",  # micro-tiles along this axis: rows, number, 1024ths of a cycle per k and position
 )  # fmt: skip
 SEGMENT = Record("data", "weights", "count")  # byte offsets in A and in B; number of k
-# A block (`spec/order.py`): its number in the tree, its number of segments, and bytes to the first segment.
+# A leaf of the reduction tree: its number in the tree, its number of segments, and bytes to the first segment. The leaf
+# is a chain, which `spec/order.py` calls a block, or a portion of two chains (``spec.chains``).
 CHAIN = Record("number", "segments", "segment")
 
 MAX_WEIGHED = 1 << 20  # if there are more output blocks, tasks assume that all have equal work
@@ -343,6 +344,7 @@ def _scratch(
     segments = prod(part.max_taps for part in parts) * order.blocks_a_line + 1
     sums = waiting_bytes(view, spec)
     sizes = {
+        # If sums wait between passes, ``micro_tiles`` in engines/llvm/gemm/region.py gives each micro-tile its own.
         "sums_at": sums * (max_tiles(view, plan.output_block, spec) if plan.pass_chains else 1),
         "bias_at": (view.axes[-1].extent if spec.bias_per_row else plan.panels * spec.width) * F32_BYTES,
         "chains_at": (segments + 1) * CHAIN.bytes,

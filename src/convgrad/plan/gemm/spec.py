@@ -12,7 +12,7 @@ from convgrad.plan.recipe import CHANNELS, CHANNELS_OUT, F32_BYTES, PACKED, SPAT
 from convgrad.plan.tiling import amx_step_cycles, cheapest, heights, tiles
 from convgrad.spec.order import BLOCK, SPLIT_TERMS
 
-POSITIONS_GEMM, TRANSPOSED = "dense", "transposed"  # names of loop nests: M is positions, or output channels
+POSITIONS_GEMM, TRANSPOSED = "dense", "transposed"  # kernels of one loop nest: M is positions, or output channels
 # The data that a micro-tile prefetches: of the next micro-tile, of that of the next output block, or of the same
 # micro-tile of the next output block.
 NEXT_TILE, NEXT_BLOCK, SAME_TILE = "next micro-tile", "next micro-tile of the next block", "same micro-tile"
@@ -24,9 +24,10 @@ class GemmSpec:
 
     A micro-tile is ``mr`` rows of A times ``nr`` vectors of columns of B. Here A is the data, whose rows are positions,
     and B is the weights, whose columns are output channels. ``TransposedGemmSpec`` has them the other way round. A
-    packed operand has f32 values or bf16 pairs: A as [m][k], and B as [panel][tap][k][n]. B can be read in place only
-    if its columns are contiguous. This is useful for few positions, such as a 7x7 classifier, and for transposed GEMMs
-    in f32.
+    packed operand has f32 values or bf16 pairs: A as [input position][k], and B as [panel][tap][k][n]. Packing is not
+    im2col: an output block packs each position once, and a tap is an offset in A (``PART.tap_data``). B can be read in
+    place only if its columns are contiguous. This is useful for few positions, such as a 7x7 classifier, and for
+    transposed GEMMs in f32.
     """
 
     bias_per_row: ClassVar[bool] = False  # whether each row of A has a bias, rather than each column of B
@@ -36,7 +37,7 @@ class GemmSpec:
     isa: Isa
     operand: str  # the number format of A and B
     output: str  # the number format of the output
-    mr: int  # rows of the highest micro-tile; those of the others are powers of two or, for two lines, half of it
+    mr: int  # rows of the tallest micro-tile; those of the others are powers of two or, for two lines, half of it
     nr: int  # vectors of the widest micro-tile
     single_vector: bool  # whether there are also micro-tiles of one vector, for a last panel of few channels
     axes: int  # the number of axes
@@ -46,8 +47,10 @@ class GemmSpec:
     # The number of k per multiply-add: 2 for bf16 pairs. The high half has the term that a vector adds first or, in a
     # pair for tiles, the odd term.
     k_per_add: int = 1
-    chains: int = 1  # of a block: with 2, one chain has its even terms, and the other its odd terms
-    tiles: bool = False  # whether tiles of AMX multiply blocks; else vectors
+    # The number of chains of a leaf of the reduction tree. With 2, the leaf is a portion: one chain has its even terms,
+    # and the other its odd terms. CHAIN, ``nest.chains`` and ``pass_chains`` count leaves, not these chains.
+    chains: int = 1
+    amx_tiles: bool = False  # whether tiles of AMX multiply portions; else vectors
     # Whether packed A has zeros where taps read padding. Then positions with absent taps are in the region of the other
     # ones, unless a weight is infinite or NaN.
     padded: bool = False
@@ -70,7 +73,7 @@ class GemmSpec:
             STRIDED,
             k_per_add=self.k_per_add,
             chains=self.chains,
-            tiles=self.tiles,
+            amx_tiles=self.amx_tiles,
         )
 
     @property
@@ -90,30 +93,33 @@ class GemmSpec:
 
     @property
     def pairs(self) -> bool:
-        """Whether chains add the k of a tap in pairs, the second k of each pair first."""
+        """Whether chains add the k of a tap in pairs, the second k of each pair first.
+
+        This is the order of the sum. Only if ``k_per_add`` is 2, a multiply-add takes both k of a pair.
+        """
         return self.operand == BF16.name and self.chains == 1
 
     @property
-    def block(self) -> int:
-        """The most terms of a block."""
+    def leaf_terms(self) -> int:
+        """The maximum number of terms of a leaf of the reduction tree, which is a chain or a portion of two chains."""
         return BLOCK if self.chains == 1 else SPLIT_TERMS
 
     @property
     def apart(self) -> int:
         """The distance of the two k of a pair. Tiles take pairs of neighbours, although these are of two chains."""
-        return 1 if self.tiles else self.chains
+        return 1 if self.amx_tiles else self.chains
 
     @property
     def packed_together(self) -> int:
-        """The number of k of a tap that are packed together: of a pair, of a pair of each chain, or of a block."""
-        if self.tiles:
+        """The number of k of a tap that are packed together: of a pair, of a pair of each chain, or of a portion."""
+        if self.amx_tiles:
             return SPLIT_TERMS
         return 1 if self.k_per_add == 1 else self.k_per_add * self.apart
 
     @property
     def swaps_pairs(self) -> bool:
-        """Whether packing swaps the two k of each pair, because the sum adds the second k first."""
-        return self.pairs
+        """Whether packing of A swaps the two k of each pair, because the sum adds the second k first."""
+        return self.pairs and self.k_per_add == 1
 
     @property
     def operand_bytes(self) -> int:
@@ -127,11 +133,11 @@ class GemmSpec:
 
     @property
     def fills_pairs(self) -> bool:
-        """Whether zeros fill the last k of a tap in packed A and B: up to a whole pair or, for tiles, a whole block."""
+        """Whether zeros fill the last k of a tap in packed A and B: up to a whole pair, or a portion for tiles."""
         return self.k_per_add == 2 and not self.a.in_place
 
     def filled(self, k: int) -> int:
-        """Return the number of k that are multiplied for ``k`` of a tap, with the zeros that fill a pair or a block."""
+        """Return the number of k that are multiplied for ``k`` of a tap, with zeros that fill a pair or a portion."""
         return -(-k // self.packed_together) * self.packed_together if self.fills_pairs else k
 
     def packed_k_bytes(self, k: int) -> int:
@@ -213,7 +219,7 @@ class GemmSpec:
     @property
     def has_two_lines(self) -> bool:
         """Whether there are micro-tiles of two lines, one per tile of A."""
-        return self.tiles and not self.bias_per_row
+        return self.amx_tiles and not self.bias_per_row
 
     def two_lines(self, rows: int) -> bool:
         """Return whether there are micro-tiles of two lines with this number of rows each."""
@@ -222,7 +228,7 @@ class GemmSpec:
     def tiling(self, count: int, vectors: int = 0) -> tuple[int, int, float]:
         """Return the height of micro-tiles that cover a line, their number, and cycles per k and position."""
         vectors = vectors or self.nr
-        if not self.tiles:
+        if not self.amx_tiles:
             return tiles(count, self.mr, vectors)
         return cheapest(
             count, [(rows, amx_step_cycles(rows, vectors, 1 + self.two_lines(rows))) for rows in self.mr_sizes]
@@ -254,7 +260,7 @@ class GemmSpec:
         return f"micro-tile {self.mr}x{self.nr}"
 
     def __str__(self) -> str:
-        if self.tiles:
+        if self.amx_tiles:
             return f"{self.operand} to {self.output}, {self.tile} of AMX tiles"
         pairs = ", bf16 pairs" if self.k_per_add == 2 else ""
         return f"{self.operand} to {self.output}, {self.tile} of {self.isa}{pairs}"

@@ -52,6 +52,6 @@ def _costs(
     paired = paired_ns(gemm.k_per_add)
     read = pack_ns(machine, gemm.b.contiguous) + paired + machine.traffic_ns(FORMATS[gemm.operand].dtype.itemsize)
     store = store_ns(machine, STRIDED if spec.out == STRIDED else CHANNELS)
-    adds = view.existing_taps * view.n / gemm.isa.lanes * constants.ADD_NS + view.positions * view.n * store
+    add_ns = view.existing_taps * view.n / gemm.isa.lanes * constants.ADD_NS + view.positions * view.n * store
     a_ns, b_ns = rows * view.k * (pack_ns(machine, gemm.a.contiguous) + paired), inputs * view.k * read
-    return Costs(spec, operands, compute, adds, a_ns, b_ns)
+    return Costs(spec, operands, compute, add_ns, a_ns, b_ns)

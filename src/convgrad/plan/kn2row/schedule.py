@@ -11,7 +11,7 @@ import numpy as np
 
 from convgrad.plan.forward_nest import Along, ForwardNest
 from convgrad.plan.gemm.schedule import CHAIN, PAIRS, SEGMENT, of_axes
-from convgrad.plan.kn2row.spec import Kn2rowPlan, output_block_count, reached, rows_of, tap_lines
+from convgrad.plan.kn2row.spec import Kn2rowPlan, output_block_count, reached, rows_of, tap_loops
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import add_condition
 from convgrad.plan.recipe import CHANNELS_OUT, F32_BYTES
@@ -37,8 +37,13 @@ NUMBERS = Record(
     # byte offsets in scratch: the end of the lines done, the ring buffer, and lists and sums of a row of outputs
     "done_at", "tap_sums_at", "outer_at", "entries_at", "nodes_at", "streams_at", "ordered_at", "no_bias_at",
 )  # fmt: skip
-# In the arguments of the GEMM, "weights" are A, but "weights_n" and "weights_k" are strides of B, which is the data.
-ALONG = Record(  # an axis
+# The GEMM of tap sums is transposed: A is the weights, and B is the data. Arguments of a GEMM are named as if A were
+# the data, so the names of these strides are those of the other operand:
+# - "data_k" and "weights_group" are strides of the weights (A): of k, and of output channels.
+# - "weights_n" and "weights_k" are strides of the data (B): of positions along the last axis, and of k.
+# - "axis0" is the axis of the rows of A, which are taps.
+# But the addresses "data" and "weights" are those of the data and of the weights.
+ALONG = Record(  # an axis of the data
     "data", "out",  # bytes from a position to the next: of the data in memory, of the output
     "taps", "tap",  # number of taps; bytes of weights from a tap to the next
     "blocks", "first_block",  # the number of output blocks or images; bytes to the first row of OUTPUT_BLOCK, if any
@@ -56,13 +61,14 @@ INNER_BLOCK = Record(  # a part of an output block along the last axis
 PHASE = Record("input", "taps", "tap", "tap_step", "tap_input")
 OUTER = Record("place", "number")  # a tap of all axes except the last: offset of its tap sums, and its number
 ENTRY = Record("at", "input")  # a tap: offset of its tap sums, and the input position of the first output
-NODE = Record("number", "taps")
+NODE = Record("number", "taps")  # a node of the reduction tree: its number, and how many of its taps exist
+assert OUTER.bytes.bit_count() == NODE.bytes.bit_count() == 1, "the kernel counts rows by shifts"
 
 
 @cache
 def arguments(axes: int) -> Record:
     """Return the arguments of a kernel for a number of axes. The arguments of its GEMM, with one axis, are first."""
-    return sum((ALONG.within(f"line{axis}") for axis in range(axes)), of_axes(1) + TABLES + NUMBERS) + PAIRS
+    return sum((ALONG.within(f"data_axis{axis}") for axis in range(axes)), of_axes(1) + TABLES + NUMBERS) + PAIRS
 
 
 def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule:
@@ -84,9 +90,9 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
         {
             "data": gemm.packed_k_bytes(first),
             "weights": gemm.packed_k_bytes(first) * gemm.width,
-            "count": gemm.filled(min(gemm.block, view.k - first)),
+            "count": gemm.filled(min(gemm.leaf_terms, view.k - first)),
         }
-        for first in range(0, chain_count * gemm.block, gemm.block)
+        for first in range(0, chain_count * gemm.leaf_terms, gemm.leaf_terms)
     ]
     chains = [{"number": at, "segments": 1, "segment": at * SEGMENT.bytes} for at in range(chain_count)]
     count = output_block_count(view, spec, plan.output_block)
@@ -213,7 +219,7 @@ def _numbers(view: ForwardNest, plan: Kn2rowPlan, inner_blocks: Sequence[Mapping
         **_scratch(view, plan, ring, max_inputs, max_outputs),
         **_gemm_numbers(view, plan),
         **_prefetch(view, plan),
-        **_lines(view, plan, ring),
+        **_data_axes(view, plan, ring),
         "lines": ring.lines,
         "tap_bytes_out": ring.tap_bytes,
         "result_bytes": ring.tap_bytes * view.taps,
@@ -289,7 +295,7 @@ def _gemm_numbers(view: ForwardNest, plan: Kn2rowPlan) -> dict[str, int]:
         "accumulate": 0,
         "axis0.kernel": 1,
         "axis0.tap": 0,
-        "axis0.data": tap_lines(view)[-1][1],
+        "axis0.data": tap_loops(view)[-1][1],
         "axis0.step": row_bytes,
         "row_count": rows,
         "row_bytes": row_bytes,
@@ -309,7 +315,7 @@ def _prefetch(view: ForwardNest, plan: Kn2rowPlan) -> dict[str, int]:
     return {"tile_prefetch": of_k * view.k, "k_prefetch": of_k}
 
 
-def _lines(view: ForwardNest, plan: Kn2rowPlan, ring: RingBuffer) -> dict[str, int]:
+def _data_axes(view: ForwardNest, plan: Kn2rowPlan, ring: RingBuffer) -> dict[str, int]:
     """Return the values of ALONG for all axes."""
     images = view.axes[: plan.spec.line]
     steps, fused = [view.axes[-1].data], [False]  # from the last axis outwards; a single position can have any stride
@@ -321,7 +327,7 @@ def _lines(view: ForwardNest, plan: Kn2rowPlan, ring: RingBuffer) -> dict[str, i
     first_blocks = [sum(map(len, ring.blocks[:at])) * OUTPUT_BLOCK.bytes for at in range(len(ring.blocks))]
     columns += zip(steps[::-1], map(len, ring.blocks), first_blocks, ring.strides, fused[::-1], strict=True)
     numbers = dict[str, int]()
-    for at, (axis, (taps, tap), column) in enumerate(zip(view.axes, tap_lines(view), columns, strict=True)):
+    for at, (axis, (taps, tap), column) in enumerate(zip(view.axes, tap_loops(view), columns, strict=True)):
         values = dict(zip(("data", "blocks", "first_block", "place", "fused"), map(int, column), strict=True))
-        numbers |= ALONG.values(f"line{at}", out=axis.out, taps=taps, tap=tap, **values)
+        numbers |= ALONG.values(f"data_axis{at}", out=axis.out, taps=taps, tap=tap, **values)
     return numbers

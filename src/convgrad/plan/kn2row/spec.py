@@ -1,4 +1,4 @@
-"""kn2row: forwards and data gradients of few output channels, which add tap sums of a GEMM.
+"""kn2row (kernel to row: a GEMM with a row per tap): forwards and data gradients of few output channels.
 
 A tap sum is the sum over k of a tap's products at one input position. If the order of the sum is tap by tap, one dense
 GEMM computes all tap sums. Rows of its A are taps times output channels, and columns of its B are input positions. Each
@@ -116,6 +116,7 @@ def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[Kn2
     """Yield the kn2row kernels, one for each micro-tile of the instruction set."""
     for k_per_add in k_per_add_choices(problem, isa):
         for rows, vectors in isa.micro_tiles_of(k_per_add, view.order.chains):
+            # With two chains, a pair has k and k + 2, so bf16 pairs need multiples of four k.
             if k_per_add <= view.k and (view.k % 4 == 0 or k_per_add * view.order.chains < 4):
                 yield _spec(problem, view, isa, rows, vectors, k_per_add), (OPERAND[problem.solves_for], "weights")
 
@@ -132,7 +133,7 @@ def _spec(problem: Problem, view: ForwardNest, isa: Isa, max_rows: int, vectors:
     mr = min(heights, key=lambda height: (tiles(rows, height, vectors)[2], -height))
     size, stored = operand.dtype.itemsize, output.dtype.itemsize
     _, _, of_k = view.weights
-    taps = tap_lines(view)[-1][1]
+    taps = tap_loops(view)[-1][1]
     # The GEMM is transposed. A is the weights, whose taps are its positions. B is the data, and its N is positions.
     a = Operand(CHANNELS if of_k == size or view.k == 1 else SPATIAL if taps == size else STRIDED)
     b = Operand(CHANNELS_IN if view.data[1] == size else CHANNELS_OUT if last_axis.data == size else STRIDED)
@@ -144,13 +145,13 @@ def _spec(problem: Problem, view: ForwardNest, isa: Isa, max_rows: int, vectors:
         isa,
         operand.name,
         F32.name,
-        mr,
-        vectors,
-        vectors > 1,
-        1,
-        a,
-        b,
-        CHANNELS,
+        mr=mr,
+        nr=vectors,
+        single_vector=vectors > 1,
+        axes=1,
+        a=a,
+        b=b,
+        out=CHANNELS,  # the columns of the GEMM, which are positions here, are contiguous in a row of tap sums
         k_per_add=k_per_add,
         chains=view.order.chains,
     )
@@ -169,7 +170,7 @@ def max_reached(axes: Sequence[Along], block: Sequence[int]) -> int:
     return prod(max(map(len, reached(axis, size))) for axis, size in zip(axes, block, strict=True))
 
 
-def tap_lines(view: ForwardNest) -> list[tuple[int, int]]:
+def tap_loops(view: ForwardNest) -> list[tuple[int, int]]:
     """Return the loops over taps, as pairs (count, stride in bytes). One loop suffices if all taps have one stride."""
     if view.tap_step is not None:
         return [*[(1, 0)] * (len(view.axes) - 1), (view.taps, view.tap_step)]

@@ -98,7 +98,7 @@ def costs(problem: Problem, nest: WeightsNest, machine: Machine, spec: SplitKSpe
     groups, a, b, taps, leaves = panels_of(nest, spec, operands)
     portions = leaves * int(_portions(_terms(nest)).sum())
     block = SPLIT_TERMS * amx_step_cycles(micro_tile.mr, micro_tile.nr, 1)
-    if not spec.tiles:
+    if not spec.amx_tiles:
         adds = chain_adds(SPLIT_TERMS, spec.k_per_add, machine)
         end = constants.PORTION_CYCLES * micro_tile.mr * micro_tile.nr
         block = adds * step_cycles(micro_tile.mr, micro_tile.nr) + end
@@ -116,7 +116,7 @@ def costs(problem: Problem, nest: WeightsNest, machine: Machine, spec: SplitKSpe
 
 def _pack_ns(machine: Machine, spec: SplitKSpec) -> tuple[float, float]:
     """Return the times to pack an element of A and of B in ns."""
-    if spec.tiles:
+    if spec.amx_tiles:
         return constants.TILES_ROWS_NS, constants.TILES_PAIRS_NS
     return constants.PORTION_PACK_NS * max(1.0, spec.isa.lanes / spec.a.width), constants.PORTION_PACK_NS
 

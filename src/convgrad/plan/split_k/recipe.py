@@ -80,7 +80,7 @@ class SplitKSpec:
         return ""
 
     @property
-    def tiles(self) -> bool:
+    def amx_tiles(self) -> bool:
         """Whether tiles of AMX multiply portions; else vectors."""
         return self.body == PORTIONS and bool(self.isa.tiles)
 

@@ -20,7 +20,7 @@ from convgrad.plan.stencils import constants
 from convgrad.spec.order import BLOCK
 from convgrad.spec.problem import Problem
 
-GROUPED_STENCIL = "grouped stencil"  # the name of the loop nest
+GROUPED_STENCIL = "grouped stencil"  # the name of the kernel, which has the loop nest of a GEMM
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class StencilShape:
     in_channels: int  # input channels per group
     groups: int  # groups per panel
     by_position: int  # input positions from an output position to the next, in units of the greatest common divisor
-    by_tap: int  # input positions from a tap to the next, in the same units
+    by_tap: int  # input positions from a tap to the next, in the same units; negative in a data gradient
     tap_step: int  # the step from a tap of a phase to the next, in taps of the convolution
     sizes: tuple[int, ...]  # the numbers of taps that are unrolled, descending
     guarded: bool  # whether any input position of a micro-tile may be absent, not only those at its ends
@@ -96,13 +96,8 @@ class GroupedStencilSpec(GemmSpec):
 
     @property
     def swaps_pairs(self) -> bool:
-        """Whether packing swaps the two k of each pair. Kernels with single k swap them when they add."""
-        return self.pairs and self.k_per_add == 2
-
-    @property
-    def reads_pairs(self) -> bool:
-        """Whether a load of A reads two k."""
-        return self.k_per_add == 2
+        """Return false, because kernels with single k read the second k of each pair first."""
+        return False
 
     @property
     def packs_once(self) -> bool:
@@ -236,7 +231,8 @@ def _heights(isa: Isa, stencil: StencilShape, vectors: int, k_per_add: int) -> r
         if stencil.in_channels * stencil.out_channels > 1
         else 0
     )
-    holds = held <= room // 2 and vectors < constants.GROUPED_CROWDED_VECTORS  # wide panels load weights at each use
+    # Wide panels have more rows instead. With few rows, their weights may still fit (``GroupedStencilSpec.holds``).
+    holds = held <= room // 2 and vectors < constants.GROUPED_CROWDED_VECTORS
     rows = room - (constants.GROUPED_OTHER_REGISTERS + spread) // vectors - held * holds
     rows = min(constants.GROUPED_MAX_ROWS, max(1, rows))
     return range(rows, max(1, rows // 2) - 1, -1)

@@ -52,4 +52,4 @@ def _row_cycles(machine: Machine, spec: GroupedStencilSpec, rows: int, taps: int
     return cycles + shared.SEGMENT_CYCLES
 
 
-GROUPED_STENCIL = Model(_cycles, stores=True)
+MODEL = Model(_cycles, stores=True)

@@ -24,7 +24,6 @@ from convgrad.plan.machine import Isa
 from convgrad.plan.records import Record, addresses
 from convgrad.spec.elementwise.table import MAPS
 
-SCALED_LANES = 16  # of AVX-512, whose vectors of f32 an instruction multiplies by powers of two
 STRIDES = Record("outer", "row")  # the strides of outer axis and rows, in bytes
 
 
@@ -148,7 +147,7 @@ def emit_elements(f: Function, spec: MapSpec, pointers: list[Value], length: Val
         return widened(f, value) if wide else value
 
     def mapped(begin: Value, vectors: int, mask: Value | None) -> None:
-        arithmetic = VectorOperations(f, lanes, wide, scales=lanes == SCALED_LANES, count=vectors)
+        arithmetic = VectorOperations(f, lanes, wide, scales=spec.isa.scales and not wide, count=vectors)
         places = [begin + number * lanes for number in range(vectors)]
         there = [
             [f.at(pointer, first * BYTES[fmt]) if fmt else pointer for first in places]

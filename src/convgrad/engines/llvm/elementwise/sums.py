@@ -72,7 +72,7 @@ def _added(
     for at, fmt in zip(pointers[: _operands(spec)], spec.formats, strict=False):
         value = read(f, fmt, at, CHAINS, mask) if fmt != PER_ROW else f.splat(f.load("float", at), CHAINS)
         elements.append(Vector(f, (value,)))
-    terms = MAPS[spec.name].definition(VectorOperations(f, CHAINS, scales=spec.isa.lanes == CHAINS), *elements)
+    terms = MAPS[spec.name].definition(VectorOperations(f, CHAINS, scales=spec.isa.scales), *elements)
     values = [term.values[0] for term in (terms if isinstance(terms, tuple) else (terms,))][: 1 + spec.products]
     if spec.stored:
         write(f, F32.name, values[:1], pointers[-1], mask)

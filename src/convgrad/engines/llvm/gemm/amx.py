@@ -1,7 +1,7 @@
 """The micro-tile of Intel's AMX: a product of one or two tiles of A and of B, each of 16 rows of 64 bytes.
 
-An instruction adds a block of 32 terms to a tile of C: C + (even chain + odd chain), which is the order of the sum. The
-tiles of C have the sums of a node of the reduction tree. They are stored when the node is complete. The instruction
+An instruction adds a portion of 32 terms to a tile of C: C + (even chain + odd chain), which is the order of the sum.
+The tiles of C have the sums of a node of the reduction tree. They are stored when the node is complete. The instruction
 flushes denormals to zero. So if the condition of bf16 pairs does not hold, vectors add the terms of the same panels.
 """
 
@@ -27,6 +27,7 @@ def tile(module: Module, spec: GemmSpec, rows: int, vectors: int) -> None:
 
     The latter computes two lines of positions, which are ``line_step`` bytes apart in A and ``out_line`` bytes apart in
     the output. ``configured`` is the address of the configuration of the thread's tiles, as a number.
+    Both call ``single<rows>_<vectors>``, micro-tiles of vectors, if the condition of bf16 pairs does not hold.
     """
     for height in heights_of(rows, VECTOR_ROWS):
         if f"single{height}_{vectors}" not in module.functions:
@@ -83,7 +84,7 @@ class AmxTile(MicroTile):
         return TileProduct(self.f, self.spec.isa.tiles, self.heights, self.vectors)
 
     def micro_kernel(self) -> None:
-        """Add all blocks of a pass. Store the tiles of C at the end of a node, and the total after the last pass."""
+        """Add all portions of a pass. Store the tiles of C at the end of a node, and the total after the last pass."""
         f, a = self.f, arguments(self.f, self.spec)
         pitch = self.spec.pitch * F32_BYTES
         self.product.configure(f.configured)
@@ -95,24 +96,24 @@ class AmxTile(MicroTile):
         begun = f.op("i1", f"xor {f.begins}, true") & f.op("i1", f"xor {tree.begins(f, number)}, true")
         with f.when(begun):
             self.product.load(f.sums, pitch)
-        with f.loop(f.chain_count, chain=f.chains, segment=f.segments) as block:
-            self.multiply(block.segment)  # a chain has one segment: at most 32 k of one tap
-            number, following = (f.load("i64", block.chain, at + CHAIN.at("number")) for at in (0, CHAIN.bytes))
+        with f.loop(f.chain_count, chain=f.chains, segment=f.segments) as portion:
+            self.multiply(portion.segment)  # a row of CHAIN has one segment: at most 32 k of one tap
+            number, following = (f.load("i64", portion.chain, at + CHAIN.at("number")) for at in (0, CHAIN.bytes))
             complete = tree.completes(f, number, following)
-            last = f.compare("eq", block.index, f.chain_count - 1)
+            last = f.compare("eq", portion.index, f.chain_count - 1)
             with f.when(f.op("i1", f"or {complete}, {last.name}")):
                 self.product.store(f.sums, pitch)
                 self.product.zero()
                 size = sum(self.heights) * pitch
                 tree.combine_complete(f, f.sums, self.spec.tile_bytes, size, a.levels, (number, following))
-            block.next(chain=f.at(block.chain, CHAIN.bytes), segment=f.at(block.segment, SEGMENT.bytes))
+            portion.next(chain=f.at(portion.chain, CHAIN.bytes), segment=f.at(portion.segment, SEGMENT.bytes))
         with f.when(f.ends):
             for n, of_line in enumerate(self.lines):
                 sums = f.at(total, n * self.rows * self.spec.pitch * F32_BYTES)
                 self.from_memory(sums, of_line)
 
     def multiply(self, segment: Value) -> None:
-        """Add a block of 32 terms."""
+        """Add a portion of 32 terms."""
         f = self.f
         data, weights = (f.load("i64", segment, SEGMENT.at(name)) for name in ("data", "weights"))
         rows = [f.at(f.data, data)]

@@ -5,23 +5,30 @@ The kernel adds one chain after the other. It pushes each chain to the reduction
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
 
 from convgrad.engines.llvm import tree
-from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.gemm.arguments import arguments
-from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high, high_sum, low, low_sum
+from convgrad.engines.llvm.gemm.steps import (
+    MultiplyAddStep,
+    element,
+    first_of_pair,
+    k_bytes,
+    of_both_chains,
+    pair_of_a,
+    steps_of,
+)
+from convgrad.engines.llvm.intrinsics import PAIR_SUMS, high_sum, low_sum
 from convgrad.engines.llvm.microkernel import (
     CHAIN_TAGS,
     StridedRows,
     Values,
     even_and_odd,
-    multiply_add,
     outer_product,
     sum_names,
 )
@@ -30,28 +37,27 @@ from convgrad.formats import F32
 from convgrad.plan.constants import PREFETCH_B
 from convgrad.plan.gemm.schedule import CHAIN, SEGMENT
 from convgrad.plan.gemm.spec import GemmSpec
-from convgrad.plan.pairs import PAIR_BYTES
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 
 PARAMETERS = {
-    "arguments": "ptr",
-    "sums": "ptr",
-    "segments": "ptr",
-    "chains": "ptr",
-    "chain_count": "i64",
-    "data": "ptr",
-    "weights": "ptr",
-    "out": "ptr",
-    "bias": "ptr",
-    "row_step": "i64",
-    "out_step": "i64",
-    "next": "ptr",
-    "rate": "i64",
-    "left": "i64",
-    "skip": "i64",
-    "bias_step": "i64",
-    "begins": "i1",
-    "ends": "i1",
+    "arguments": "ptr",  # the driver's arguments
+    "sums": "ptr",  # scratch for the sums of the tree's levels, in which they also wait between passes
+    "segments": "ptr",  # the first row of SEGMENT of the pass
+    "chains": "ptr",  # the first row of CHAIN of the pass
+    "chain_count": "i64",  # rows of CHAIN in the pass
+    "data": "ptr",  # A of the first row through tap 0, which is the weights if the GEMM is transposed
+    "weights": "ptr",  # the panel of B, which is the data if the GEMM is transposed
+    "out": "ptr",  # the output of the first row and the panel's first column, or its collected sums
+    "bias": "ptr",  # the packed biases of the panel's columns or, if there is one per row, of the rows
+    "row_step": "i64",  # bytes from a row of A to the next
+    "out_step": "i64",  # bytes from a row of the output to the next
+    "next": "ptr",  # the data to prefetch at the first k
+    "rate": "i64",  # bytes by which ``next`` moves per k
+    "left": "i64",  # columns from the panel's first one on; may exceed the width, because later panels have columns too
+    "skip": "i64",  # the first rows that are not stored, because the micro-tile before overlaps and has stored them
+    "bias_step": "i64",  # bytes from the bias of a row to the next; 0 if biases are per column
+    "begins": "i1",  # whether this is the first pass, in which ``sums`` are undefined
+    "ends": "i1",  # whether this is the last pass, which stores the outputs
 }
 
 
@@ -61,82 +67,13 @@ def tile(module: Module, spec: GemmSpec, rows: int, vectors: int, prefetches_pan
     A row is a position. Rows are ``row_step`` bytes apart in A and ``out_step`` bytes apart in the output. A micro-tile
     may take several passes over its chains: ``begins`` and ``ends`` are true in the first and in the last pass. Each k
     prefetches at ``next`` and moves it by ``rate`` bytes. There is the data of the next micro-tile, or a row of a later
-    panel if ``prefetches_panels`` is true.
+    panel if ``prefetches_panels`` is true. ``pairs`` is a mask of numbers of pairs: -1 if the data permits bf16 pairs,
+    else 0.
     """
     pairs = {"pairs": "i64"} if spec.k_per_add == 2 else {}
     f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, **pairs)
     MicroTile(f, spec, rows, vectors, prefetches_panels).micro_kernel()
     f.done()
-
-
-Read = Callable[[Function, Value, int], Value]  # (f, address, lanes): load an element of A into all lanes
-
-
-@dataclass(frozen=True)
-class MultiplyAddStep:
-    """A multiply-add to all sums of a micro-tile. An iteration of the loop over k has one or two steps."""
-
-    read: Read  # loads an element of A
-    a: Value | int = 0  # the offset of that element from the first k of the iteration, in bytes
-    b: int = 0  # the number of rows of the panel of B from the first k of the iteration
-    add: MultiplyAdd = multiply_add
-    chain: int = 0  # of the block
-
-
-def k_bytes(spec: GemmSpec, a: Named) -> Value | int:
-    """Return the distance in bytes between two k of A, packed or in place."""
-    if not spec.a.in_place:
-        return F32_BYTES // spec.k_per_add
-    return BYTES[spec.operand] if spec.a.contiguous == CHANNELS else a.a_k
-
-
-def steps_of(spec: GemmSpec, a: Named) -> list[MultiplyAddStep]:
-    """Return the steps of an iteration of a kernel without pair instructions, in the order of the sum.
-
-    If terms are bf16 pairs, the sum adds the second k of a pair first. Packing swaps the two k of a pair. Operands in
-    place are not swapped, so the steps read them in this order. With two chains, each step is for one of them.
-    """
-    element, halves = _element(F32.name if not spec.a.in_place else spec.operand), spec.reads_pairs
-    halves = halves and spec.a.contiguous == CHANNELS
-    if spec.chains == 2:
-        lower, upper = (_low_half, _high_half) if halves else (element, element)
-        return [MultiplyAddStep(lower), MultiplyAddStep(upper, 0 if halves else k_bytes(spec, a), 1, chain=1)]
-    if not (spec.a.in_place and spec.pairs):
-        return [MultiplyAddStep(element)]
-    first, second = (1, 0) if spec.b.in_place else (0, 1)
-    if halves:
-        return [MultiplyAddStep(_high_half, b=first), MultiplyAddStep(_low_half, b=second)]
-    return [MultiplyAddStep(element, k_bytes(spec, a), first), MultiplyAddStep(element, b=second)]
-
-
-def _element(fmt: str) -> Read:
-    """Return a function that loads an element of A in a format, as f32."""
-    return lambda f, place, lanes: f.splat(read(f, fmt, place), lanes)
-
-
-def _of_both_chains(*adds: MultiplyAdd) -> list[MultiplyAddStep]:
-    """Return the steps that add a pair of each chain, by every multiply-add in ``adds``."""
-    return [MultiplyAddStep(_pair, chain * PAIR_BYTES, 2 * chain, add, chain) for chain in range(2) for add in adds]
-
-
-def _pair(f: Function, place: Value, lanes: int) -> Value:
-    """Load a bf16 pair of A into all lanes."""
-    return f.splat(f.load("i32", place), lanes)
-
-
-def _first_of_pair(f: Function, place: Value, lanes: int) -> Value:
-    """Load an odd last k of A as a bf16 pair whose high half is 0; memory after the k is not read."""
-    return f.splat(f.op("i32", f"zext {f.load('i16', place)} to i32"), lanes)
-
-
-def _high_half(f: Function, place: Value, lanes: int) -> Value:
-    """Load the second element of a bf16 pair of A as f32."""
-    return high(f, _pair(f, place, lanes))
-
-
-def _low_half(f: Function, place: Value, lanes: int) -> Value:
-    """Load the first element of a bf16 pair of A as f32."""
-    return low(f, _pair(f, place, lanes))
 
 
 @dataclass(frozen=True)
@@ -189,6 +126,7 @@ class MicroTile:
             sums = {name: iteration.carried[name] for name in self.names}
             with f.when(chain.index < pushed):
                 self.push(self.totals(sums), chain.chain)
+            # Sums are carried only to reach the code after the last chain; each chain starts from +0.
             chain.next(
                 chain=f.at(chain.chain, CHAIN.bytes), segment=iteration.segment, prefetched=iteration.prefetched, **sums
             )
@@ -197,7 +135,7 @@ class MicroTile:
             self.store(self.totals(last), f.at(chain.chain, -CHAIN.bytes))
 
     def totals(self, sums: Values) -> list[Value]:
-        """Return the sums of a block: its only chain, or the even chain plus the odd one."""
+        """Return the sums of a leaf of the tree: its only chain, or the even chain plus the odd one."""
         values = list(sums.values())
         return values if self.spec.chains == 1 else even_and_odd(self.f, values)
 
@@ -210,33 +148,44 @@ class MicroTile:
             row = f.at(row, f.out_step)
 
     def segment(self, segment: Value, prefetched: Value, sums: Values) -> Values:
-        """Add a segment to the sums by loops over its k, and return the new state of the loops."""
+        """Add a segment to the sums by loops over its k, and return the new state of the loops.
+
+        The loops depend on the specification. Each line has the multiply-adds (steps) of an iteration and its k:
+
+        - tiles, in vectors: low half to the even chain, high half to the odd chain; 2 k
+        - bf16 pairs, two chains: a pair of each chain by one instruction; 4 k. If the data forbids it: by halves
+        - bf16 pairs, one chain: a pair by one instruction; 2 k. If the data forbids it: by halves. Then an odd last k
+        - single k, two chains: a k of each chain; 2 k. Then an odd last k
+        - single k, one chain, pairs in the order of the sum, A in place: the second k, the first k; 2 k. Then an odd k
+        - single k, one chain, pairs in the order of the sum, A packed: one k, because packing has swapped them
+        - other formats: one k
+        """
         f, spec = self.f, self.spec
         data, weights, count = (f.load("i64", segment, SEGMENT.at(name)) for name in SEGMENT.columns)
         rows = StridedRows(f, f.row_step, self.rows)
         state = {**rows.begin(f.at(f.data, data)), "w": f.at(f.weights, weights), "prefetched": prefetched, **sums}
-        if spec.tiles:  # a word has a term of each chain, in the order of memory
-            halves = [MultiplyAddStep(_pair, add=low_sum), MultiplyAddStep(_pair, add=high_sum, chain=1)]
-            return self.loop(count >> 1, state, rows, halves, 2)
+        if spec.amx_tiles:  # a word has a term of each chain, in the order of memory
+            halves = [MultiplyAddStep(pair_of_a, add=low_sum), MultiplyAddStep(pair_of_a, add=high_sum, chain=1)]
+            return self.over_k(count >> 1, state, rows, halves, 2)
         if spec.k_per_add == 2 and spec.chains == 2:  # packed by four k: a pair of each chain
             pairs = (count >> 2) & f.pairs
-            state = self.loop(pairs, state, rows, _of_both_chains(PAIR_SUMS[spec.isa.pairs]), 4)
-            return self.loop((count >> 2) - pairs, state, rows, _of_both_chains(high_sum, low_sum), 4)
+            state = self.over_k(pairs, state, rows, of_both_chains(PAIR_SUMS[spec.isa.pairs]), 4)
+            return self.over_k((count >> 2) - pairs, state, rows, of_both_chains(high_sum, low_sum), 4)
         if spec.k_per_add == 2:
             pairs = (count >> 1) & f.pairs
-            state = self.loop(pairs, state, rows, [MultiplyAddStep(_pair, add=PAIR_SUMS[spec.isa.pairs])], 2)
+            state = self.over_k(pairs, state, rows, [MultiplyAddStep(pair_of_a, add=PAIR_SUMS[spec.isa.pairs])], 2)
             # Sums fill the registers, so A is loaded twice.
-            halves = [MultiplyAddStep(_pair, add=high_sum), MultiplyAddStep(_pair, add=low_sum)]
-            state = self.loop((count >> 1) - pairs, state, rows, halves, 2)
-            return self.loop(count & 1, state, rows, [MultiplyAddStep(_first_of_pair, add=low_sum)], 2)
+            halves = [MultiplyAddStep(pair_of_a, add=high_sum), MultiplyAddStep(pair_of_a, add=low_sum)]
+            state = self.over_k((count >> 1) - pairs, state, rows, halves, 2)
+            return self.over_k(count & 1, state, rows, [MultiplyAddStep(first_of_pair, add=low_sum)], 2)
         steps = steps_of(spec, arguments(f, spec))
         if len(steps) == 1:
-            return self.loop(count, state, rows, steps, 1)
-        state = self.loop(count >> 1, state, rows, steps, 2)
-        last = _element(F32.name if not spec.a.in_place else spec.operand)
-        return self.loop(count & 1, state, rows, [MultiplyAddStep(last)], 1)
+            return self.over_k(count, state, rows, steps, 1)
+        state = self.over_k(count >> 1, state, rows, steps, 2)
+        last = element(F32.name if not spec.a.in_place else spec.operand)
+        return self.over_k(count & 1, state, rows, [MultiplyAddStep(last)], 1)
 
-    def loop(
+    def over_k(
         self, count: Value, begin: Values, rows: StridedRows, steps: Sequence[MultiplyAddStep], size: int
     ) -> Values:
         """Emit a loop of ``count`` iterations, each of which adds ``size`` k by ``steps``; return the new state."""
@@ -249,7 +198,7 @@ class MicroTile:
             sums = {name: k.carried[name] for name in self.names}
             for step in steps:
                 place = f.at(k.w, b_step * step.b) if step.b else k.w
-                columns = [self.column(place, v, masks) for v in range(self.vectors)]
+                columns = [self.vector_of_b(place, v, masks) for v in range(self.vectors)]
                 rows_of_a = (step.read(f, place, lanes) for place in rows.places(k, step.a))
                 outer_product(sums, rows_of_a, columns, step.add, CHAIN_TAGS[step.chain])
             after = f.at(k.w, b_step * size)
@@ -257,12 +206,13 @@ class MicroTile:
                 f.prefetch_all(f.at(after, b_step * PREFETCH_B), self.vectors * lanes * BYTES[spec.operand])
             for n in range(size if self.prefetches_panels else 1):
                 row_bytes = spec.panel_row_bytes if self.prefetches_panels else 1
-                locality = 2 if self.prefetches_panels and not spec.b.in_place else 3  # packed in the next pass
+                # A later panel that is packed first is only prefetched into L2.
+                locality = 2 if self.prefetches_panels and not spec.b.in_place else 3
                 f.prefetch_all(f.at(k.prefetched, f.rate * n) if n else k.prefetched, row_bytes, locality)
             k.next(**rows.moved(k, a_step * size), w=after, prefetched=f.at(k.prefetched, f.rate * size), **sums)
         return {name: k.carried[name] for name in begin}
 
-    def column(self, weights: Value, number: int, masks: list[Value]) -> Value:
+    def vector_of_b(self, weights: Value, number: int, masks: list[Value]) -> Value:
         """Load a vector of B: packed f32 or bf16 pairs, or, if B is read in place, its stored format as f32."""
         f, lanes, operand = self.f, self.spec.isa.lanes, self.spec.operand
         if self.spec.b.in_place:
@@ -283,8 +233,9 @@ class MicroTile:
     def store(self, sums: list[Value], last: Value) -> None:
         """Add the last chain to the tree, and store the total, or collect it.
 
-        The total stays in registers if the tree has at most one level and the micro-tile is collected, or if channels
-        are contiguous in the output, all columns exist, and the call does not accumulate.
+        The total stays in registers if the tree has at most one level, or all sums are one leaf, and one of these
+        conditions is true: the micro-tile is collected, or channels are contiguous in the output, all columns exist,
+        and the call does not accumulate.
         """
         f, a = self.f, arguments(self.f, self.spec)
         plain = f.compare("eq", a.accumulate, 0) & (f.left >= self.vectors * self.spec.isa.lanes)

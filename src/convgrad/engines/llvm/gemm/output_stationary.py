@@ -1,5 +1,6 @@
-"""The output-stationary loop nest of forwards and data gradients:
+"""The output-stationary loop nest of forwards and data gradients. The page `docs/design/engine.md` defines its terms.
 
+    0. a thread claims a task
     1. for group of task:
     2.     for set of panels of B that fit into scratch: pack these panels and their biases
     3.         for output block: pack its part of A
@@ -8,10 +9,13 @@
     6.                     for pass of chains:
     7.                         for line of positions:
     8.                             for micro-tile of the line: micro-kernel over the chains of the pass
+    9.                                 in the last pass: store the outputs, or collect the sums in scratch
 
-``task`` emits 1 to 3, and ``_output_block`` 4. In `region.py`, ``region`` emits 5 and 6, ``_lines`` 7, and
-``micro_tiles`` 8. If the sums of a block are collected, 5 is outside 4. Micro-tiles are placed along the axis that
-leaves the fewest of their rows unused.
+``driver.py`` emits 0, ``task`` 1 to 3, and ``_output_block`` 4. In `region.py`, ``region`` emits 5 and 6, ``_lines`` 7,
+and ``micro_tiles`` 8. `micro_tile.py` emits 9. If sums are collected, 5 is outside 4, and ``_output_block`` stores the
+lines of a panel after its last region. 2 packs nothing if the thread has packed this set before, and only biases if B
+is in place. 3 packs nothing if A is in place or was packed once. Micro-tiles are placed along the axis of a region that
+takes the fewest cycles per position.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ EachLine = Callable[[Value, Value, Value], None]  # (address in memory, address 
 
 def bodies(module: Module, spec: GemmSpec) -> None:
     """Emit the functions that the nest of a GEMM calls."""
-    if spec.tiles:
+    if spec.amx_tiles:
         functions(module, spec, segments, partial(amx.tile, module, spec))
         return
     functions(module, spec, segments, lambda rows, vectors: tile(module, spec, rows, vectors, spec.prefetches_panels))
@@ -85,7 +89,7 @@ def task(module: Module, spec: GemmSpec) -> None:
     """
     f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
     a, t = arguments(f, spec), columns(f, f.task, TASK)
-    if spec.tiles:
+    if spec.amx_tiles:
         f.store(f.value(0), f.at(f.scratch, a.tiles_at))
     with f.loop(t.groups) as group:
         number = t.group + group.index
@@ -93,7 +97,7 @@ def task(module: Module, spec: GemmSpec) -> None:
         data = f.at(a.data, number * a.data_group)
         out = f.at(a.out, number * a.out_group)
         bias = f.at(a.bias, number * a.n * a.bias_n)
-        with f.loop(t.panels, panel=t.panel, left=t.panels) as some:
+        with f.loop(t.panels, panel=t.panel, left=t.panels) as some:  # at most this many sets; the last ones are empty
             count = f.min(some.left, a.panels)
             with f.when(f.compare("sgt", count, 0) & going(f, a)):
                 which, packed = number * a.n + some.panel, f.at(f.scratch, a.packed_at)
@@ -103,7 +107,7 @@ def task(module: Module, spec: GemmSpec) -> None:
                 with f.loop(t.blocks) as block, f.when(going(f, a)):
                     _output_block(f, spec, a, t.block + block.index, (data, weights, out), (some.panel, count))
             some.next(panel=some.panel + count, left=some.left - count)
-    if spec.tiles:
+    if spec.amx_tiles:
         TILES[spec.isa.tiles](f).release()
     f.done()
 

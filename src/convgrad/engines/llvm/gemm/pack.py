@@ -1,7 +1,9 @@
 """Packing for forward passes and data gradients, in the order in which chains add k.
 
-B is packed as [tap][k][N index], and A as [M index][k]. A cell is an f32 value, or a bf16 pair if a multiply-add takes
-two k. The high half of a pair has the term that vectors add first, or for tiles the odd term.
+B is packed as [tap][k][N index]. A is packed as [input position][k] or, in a transposed GEMM, [output channel][k]. This
+is not im2col: an output block packs each position once, and a tap is an offset in A (``PART.tap_data``). A cell is an
+f32 value, or a bf16 pair if a multiply-add takes two k. The high half of a pair has the term that vectors add first, or
+for tiles the odd term.
 """
 
 from __future__ import annotations
@@ -125,9 +127,9 @@ def pack_panels(
     with f.loop(count, to=to, source=source, left=left) as panel:
         if not gemm.packs_lines_of_b:
             f.call("pack_b", f.arguments, panel.to, panel.source, panel.left)
-        if gemm.tiles:
+        if gemm.amx_tiles:
             with f.loop(a.taps, to=panel.to) as tap:
-                _fill_last_block(f, gemm, a.k, tap.to)
+                _fill_last_portion(f, gemm, a.k, tap.to)
                 tap.next(to=f.at(tap.to, a.b_tap))
         if gemm.k_per_add == 2:
             _panel_minimum(f, gemm, a, panel.to, panel.left)
@@ -136,8 +138,8 @@ def pack_panels(
         panel.next(to=f.at(panel.to, a.panel_bytes), source=f.at(panel.source, step), left=panel.left - gemm.width)
 
 
-def _fill_last_block(f: Function, spec: GemmSpec, k: Value, tap: Value) -> None:
-    """Fill the last block of a tap in a packed panel with zeros, because tiles multiply whole blocks."""
+def _fill_last_portion(f: Function, spec: GemmSpec, k: Value, tap: Value) -> None:
+    """Fill the last portion of a tap in a packed panel with zeros, because tiles multiply whole portions."""
     first, kind, pitch = (k + 1) >> 1, f"<{spec.isa.lanes} x float>", spec.pitch * F32_BYTES
     with f.loop((_packed_k(spec, k) >> 1) - first, to=f.at(tap, first * pitch)) as pair:
         for vector in range(spec.nr):
@@ -170,21 +172,20 @@ def pack_line(module: Module, spec: GemmSpec) -> None:
     copy = Copy(
         replace(cells(f, spec), stride=spec.a.stride), f.count, last_axis.data, channels, k_stride, last_axis.step
     )
-    swapped = spec.swaps_pairs and spec.k_per_add == 1
-    if swapped:
+    if spec.swaps_pairs:
         copy = replace(copy, offset=lambda column: taken(f, spec, column, channels) * k_stride)
-    if spec.tiles:
-        _clear_last_blocks(f, spec, channels, last_axis.step)
+    if spec.amx_tiles:
+        _clear_last_portions(f, spec, channels, last_axis.step)
     if spec.a.contiguous == CHANNELS:
         with f.loop(f.count, source=f.source, to=f.to) as position:
-            copy.contiguous(channels, position.source, position.to, swapped)
+            copy.contiguous(channels, position.source, position.to, spec.swaps_pairs)
             position.next(source=f.at(position.source, copy.row), to=f.at(position.to, last_axis.step))
     else:
         with ExitStack() as otherwise:
             for number in FEW_CHANNELS if spec.a.contiguous == SPATIAL and spec.chains == 1 else ():
                 size = spec.packed_k_bytes(number)
                 with f.when(f.compare("eq", channels, number) & f.compare("eq", last_axis.step, size)):
-                    replace(copy, pitch=size).few_along_rows(order_of_k(number, swapped), f.source, f.to)
+                    replace(copy, pitch=size).few_along_rows(order_of_k(number, spec.swaps_pairs), f.source, f.to)
                 otherwise.enter_context(f.otherwise())
             in_pairs(
                 copy, "columns", Copy.along_rows if spec.a.contiguous == SPATIAL else Copy.one_by_one, f.source, f.to
@@ -192,8 +193,8 @@ def pack_line(module: Module, spec: GemmSpec) -> None:
     f.done()
 
 
-def _clear_last_blocks(f: Function, spec: GemmSpec, k: Value, step: Value) -> None:
-    """Set the last block of ``count`` rows of A to zeros before they are packed, if ``k`` does not fill it."""
+def _clear_last_portions(f: Function, spec: GemmSpec, k: Value, step: Value) -> None:
+    """Set the last portion of ``count`` rows of A to zeros before they are packed, if ``k`` does not fill it."""
     filled = _packed_k(spec, k)
     rows = f.select(f.compare("eq", filled, k), f.value(0), f.count)
     with f.loop(rows, to=f.at(f.to, filled * BYTES[spec.operand] - LINE_BYTES)) as row:

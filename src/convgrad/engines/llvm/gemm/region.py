@@ -33,7 +33,9 @@ class Region:
     out: Value  # where the first output is stored, without the offset of the panel
     axis: Value  # the axis along which micro-tiles are placed
     tiled: dict[str, Value]  # the region's part of this axis
-    prefetch_offset: Value  # bytes from the A of the next micro-tile to what a micro-tile prefetches
+    # Bytes to the data that a micro-tile prefetches: from its own A if ``spec.prefetched`` is SAME_TILE, else from that
+    # of the next micro-tile.
+    prefetch_offset: Value
     first_panel: dict[str, Value]  # weights, biases, first column, and bytes that are prefetched per k
     waiting: Value  # address of the offset of the next micro-tile's sums in scratch
     across: Value | None  # the axis along which two lines are computed at once; None: the kernel never does
@@ -42,9 +44,9 @@ class Region:
 def region(module: Module, spec: GemmSpec) -> None:
     """Emit ``region``, which lists a region's segments and computes its micro-tiles for each panel of B.
 
-    If a panel of B exceeds half of the second cache, chains are divided into passes. Each pass adds some chains to all
-    micro-tiles of the panel, whose sums are in scratch between passes. ``panel`` is the number of the first of
-    ``panels`` panels, and ``packed_panel`` its number among the panels that are packed.
+    If a panel of B exceeds half of the second cache, a plan may divide the chains into passes. Each pass adds some
+    chains to all micro-tiles of the panel, whose sums are in scratch between passes. ``panel`` is the number of the
+    first of ``panels`` panels, and ``packed_panel`` its number among the panels that are packed.
     """
     names = [f"part{axis}" for axis in range(spec.axes)]
     f = module.function(
@@ -143,7 +145,7 @@ def _panel(r: Region, panel: Loop, first: Value) -> dict[str, Value]:
     if spec.k_per_add == 2:
         minimums = f.at(f.scratch, a.min_at), minima_of(f, panel.weights, a.panel_bytes)
         values["pairs"] = pairs_allowed(f, spec.isa, a, minimums)
-    if spec.tiles:
+    if spec.amx_tiles:
         values["configured"] = f.at(f.scratch, a.tiles_at)
     if spec.has_two_lines:
         values |= {"line_count": f.value(1), "line_step": f.value(0), "out_line": f.value(0)}
@@ -220,10 +222,11 @@ def _tiled_axis(f: Function, spec: GemmSpec, parts: Sequence[Named]) -> tuple[Va
 
 
 def _to_next_block(f: Function, axes: Sequence[Named], parts: Sequence[Named]) -> Value:
-    """Return the distance in A, in bytes, from a region to the same region of the next output block.
+    """Return the approximate distance in A, in bytes, from a region to the same region of the next output block.
 
     Kernels prefetch at this distance if the data of their next micro-tile is already in the cache. The next block
-    follows along the last axis that is divided into blocks.
+    follows along the last axis that is divided into blocks. The distance is the extent of the region along this axis,
+    which is that of the block only if the block has one part there.
     """
     steps = [part.count * part.data_step for part in parts]
     distance = steps[0]
@@ -235,8 +238,8 @@ def _to_next_block(f: Function, axes: Sequence[Named], parts: Sequence[Named]) -
 def _prefetch_rate(f: Function, size: Value, count: Value) -> Value:
     """Return the number of bytes of the next micro-tile of A that are prefetched per k, during the first panel of B.
 
-    The rate is 0 if rows of A are so far apart that one or two cache lines per k are not enough. ``size`` is the bytes
-    of A per micro-tile, and ``count`` is the number of k.
+    ``size`` is the bytes of A per micro-tile, and ``count`` is the number of k. Each iteration over k prefetches one
+    cache line, so a rate above 64 bytes per iteration leaves lines out. Above PREFETCH_MAX_TILE_BYTES, the rate is 0.
     """
     rate = f.op("i64", f"sdiv {size}, {f.max(count, 1).name}")
     near = f.compare("sgt", rate, 0) & f.compare("sle", rate, PREFETCH_MAX_TILE_BYTES)
@@ -271,7 +274,7 @@ def micro_tiles(module: Module, spec: GemmSpec) -> None:
         waiting="ptr",
         **({"input": "i64", "input_step": "i64"} if spec.checks_positions else {}),
         **({"pairs": "i64"} if spec.k_per_add == 2 else {}),
-        **({"configured": "ptr"} if spec.tiles else {}),
+        **({"configured": "ptr"} if spec.amx_tiles else {}),
         **(dict.fromkeys(("line_count", "line_step", "out_line"), "i64") if spec.has_two_lines else {}),
         **({"later": "ptr"} if spec.prefetches_panels else {}),
     )
@@ -286,6 +289,8 @@ def micro_tiles(module: Module, spec: GemmSpec) -> None:
             step = f.value(0) if spec.prefetched == SAME_TILE else f.rows * f.row_step
             prefetched, rate = f.at(f.at(data, step), f.prefetch_offset), f.rate
         bias = f.at(f.bias, first * f.bias_step) if spec.bias_per_row else f.bias
+        # If there are several passes, each of at most ``max_tiles`` micro-tiles takes the next bytes of ``sums``, where
+        # its sums wait for the next pass. Otherwise, ``waiting_bytes`` is 0, and all micro-tiles use the same bytes.
         at = f.load("i64", f.waiting)
         f.store(at + arguments(f, spec).waiting_bytes, f.waiting)
         arguments_of_tile = f.parameters | {

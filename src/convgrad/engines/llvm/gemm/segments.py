@@ -1,7 +1,8 @@
 """Lists of segments: ranges of K that are contiguous in A and in B. All micro-tiles of a region use the same list.
 
-The taps of a region are evenly spaced along each axis, so three numbers per axis describe them. The list is written
-when its region is computed, so no table needs an entry for each position and tap.
+The taps of a region are evenly spaced along each axis, so four numbers per axis describe them: ``taps``, ``tap``,
+``tap_step`` and ``tap_data`` of PART. The list is written when its region is computed, so no table needs an entry for
+each position and tap.
 """
 
 from __future__ import annotations
@@ -70,11 +71,11 @@ def _tap(f: Function, spec: GemmSpec, a: Named, tap: Value, data: Value, state: 
     """Add the k of one tap to the lists, and return the new state.
 
     If the tap has more k than a chain may have, they are divided into several chains. Zeros that fill a last pair or,
-    for tiles, a last block count as k, so that the segment of the next tap may follow.
+    for tiles, a last portion count as k, so that the segment of the next tap may follow.
     """
     with f.loop(a.tap_chains, left=a.k, data=data, weights=tap * a.b_tap, **state) as tap_chain:
         s = {name: tap_chain.carried[name] for name in STATE}
-        chain_k = f.min(tap_chain.left, spec.block)
+        chain_k = f.min(tap_chain.left, spec.leaf_terms)
         count = chain_k
         if spec.fills_pairs:
             count = (chain_k + (spec.packed_together - 1)) & -spec.packed_together

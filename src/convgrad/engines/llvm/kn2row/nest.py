@@ -67,7 +67,7 @@ def task(module: Module, spec: Kn2rowSpec) -> None:
 
 
 def _axes(a: Named, spec: Kn2rowSpec) -> list[Named]:
-    return [a.of(f"line{axis}") for axis in range(spec.axes)]
+    return [a.of(f"data_axis{axis}") for axis in range(spec.axes)]
 
 
 def _pack_a(module: Module, spec: Kn2rowSpec) -> None:
@@ -77,14 +77,14 @@ def _pack_a(module: Module, spec: Kn2rowSpec) -> None:
     *outer, last_axis = _axes(a, spec)
     taps, bytes_of_taps = last_axis.taps, last_axis.taps * a.row_bytes
 
-    def line(source: Value, to: Value) -> Value:
+    def taps_of_last_axis(source: Value, to: Value) -> Value:
         pack.line_of_a(f, gemm, a, to, source, taps)
         return f.at(to, bytes_of_taps)
 
     if gemm.k_per_add == 2:
         nothing_yet(f, gemm.isa, f.at(f.scratch, a.min_at))
     loops = [(a.n, a.weights_group), *((axis.taps, axis.tap) for axis in outer)]
-    nested(f, loops, a.weights, f.at(f.scratch, a.a_at), line)
+    nested(f, loops, a.weights, f.at(f.scratch, a.a_at), taps_of_last_axis)
     places = {"bias": a.bias, "to": f.at(f.scratch, a.bias_at), "source": a.bias, "step": a.bias_n}
     f.call("pack_bias", count=a.n, full=a.n, **places)
     f.store(Value(f, "float", NO_BIAS), f.at(f.scratch, a.no_bias_at))
@@ -113,10 +113,10 @@ def _tap_sums(module: Module, spec: Kn2rowSpec) -> None:
                     minimums = f.at(f.scratch, a.min_at), minima_of(f, panel.b, a.panel_bytes)
                     pairs["pairs"] = pairs_allowed(f, gemm.isa, a, minimums)
                 lists = {"segments": segments, "chains": chains, "height": height}
-                with f.loop(f.min(a.micro_tiles - a_block.first, a.a_block), prefetch=begin) as tile:
-                    row = f.min((a_block.first + tile.index) * height, a.row_count - height)
-                    _micro_tile(f, spec, row, (packed_a, panel), {**lists, **pairs, "next": tile.prefetch})
-                    tile.next(prefetch=f.at(tile.prefetch, a.tile_prefetch))
+                with f.loop(f.min(a.micro_tiles - a_block.first, a.a_block), prefetch=begin) as micro_tile:
+                    row = f.min((a_block.first + micro_tile.index) * height, a.row_count - height)
+                    _micro_tile(f, spec, row, (packed_a, panel), {**lists, **pairs, "next": micro_tile.prefetch})
+                    micro_tile.next(prefetch=f.at(micro_tile.prefetch, a.tile_prefetch))
                 panel.next(
                     b=f.at(panel.b, a.panel_bytes),
                     to=f.at(panel.to, gemm.width * F32_BYTES),
@@ -137,7 +137,8 @@ def _micro_tile(
 ) -> None:
     """Call the micro-tile whose first row of A is ``row``. ``operands`` are the address of A and the panel of B.
 
-    A row is a tap of an output channel. It has no bias, because biases are added to the sums of all taps.
+    A row is a tap of an output channel. It has no bias, because biases are added to the sums of all taps. For a
+    micro-tile, A is ``data`` and B is ``weights``, although A is the weights here.
     """
     a, gemm, (packed_a, panel), height = arguments(f, spec), spec.product, operands, places["height"]
     yes, zero = Value(f, "i1", "true"), f.value(0)

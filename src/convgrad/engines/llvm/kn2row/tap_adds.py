@@ -195,7 +195,7 @@ def _line(module: Module, spec: Kn2rowSpec) -> None:
         "line", False, arguments="ptr", scratch="ptr", outer="ptr", count="i64", inner_block="ptr", out="ptr"
     )
     a, e = arguments(f, spec), columns(f, f.inner_block, INNER_BLOCK)
-    entries, nodes, streams, line = (
+    entries, nodes, streams, ordered = (
         f.at(f.scratch, place) for place in (a.entries_at, a.nodes_at, a.streams_at, a.ordered_at)
     )
     counted = f.alloca("i64", 1)
@@ -219,23 +219,24 @@ def _line(module: Module, spec: Kn2rowSpec) -> None:
         phase.next(phase=f.at(phase.phase, PHASE.bytes), to=f.at(phase.to, of_phase))
     if spec.out == SPATIAL:
         with f.loop(a.n, source=streams, out=f.out) as result:
-            _store_in_order(f, (result.source, of_phase, a.phase_count), phase_outputs, line, result.out, e.outputs)
+            _store_in_order(f, (result.source, of_phase, a.phase_count), phase_outputs, ordered, result.out, e.outputs)
             result.next(source=f.at(result.source, a.stream_bytes), out=f.at(result.out, a.out_n))
     else:
         count = e.outputs * a.n if spec.out == CHANNELS else e.outputs
-        _store_in_order(f, (streams, a.stream_bytes, a.phase_count * a.n), phase_outputs, line, f.out, count)
+        _store_in_order(f, (streams, a.stream_bytes, a.phase_count * a.n), phase_outputs, ordered, f.out, count)
     f.done()
 
 
 def _store_in_order(
-    f: Function, streams: tuple[Value, Value, Value], phase_outputs: Value, line: Value, out: Value, count: Value
+    f: Function, streams: tuple[Value, Value, Value], phase_outputs: Value, ordered: Value, out: Value, count: Value
 ) -> None:
     """Store streams in the order of the output in memory. A single stream is already in this order.
 
-    ``streams`` are the address of the first stream, the bytes between two streams, and their number.
+    ``streams`` are the address of the first stream, the bytes between two streams, and their number. ``ordered`` is the
+    address of scratch for all values in this order.
     """
     source, _, many = streams
     alone = f.compare("eq", many, 1)
     with f.when(f.compare("ne", many, 1)):
-        f.call("order", *streams, phase_outputs, line)
-    f.call("store", f.arguments, f.select(alone, source, line), out, count)
+        f.call("order", *streams, phase_outputs, ordered)
+    f.call("store", f.arguments, f.select(alone, source, ordered), out, count)

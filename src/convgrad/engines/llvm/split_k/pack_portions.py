@@ -92,10 +92,10 @@ def panels(n: SplitKNest, x: TaskOperand, block: Named, group: Value, own: Value
             if spatial:
                 f.call(f"segments_{x.name}", **of_portion, count=x.args.segments, count_at=own["count"])
                 more = {"segments": f.load("i64", own["count"]), "channel": x.args.channel}
-                more |= {} if n.spec.tiles and x.name == "a" else {"rows": own["rows"]}
+                more |= {} if n.spec.amx_tiles and x.name == "a" else {"rows": own["rows"]}
             else:
                 f.call("addresses", **of_portion, absent=own["zeros"])
-                more = {"prefetch_bytes": x.args.prefetch} if n.spec.tiles and x.name == "a" else {}
+                more = {"prefetch_bytes": x.args.prefetch} if n.spec.amx_tiles and x.name == "a" else {}
             channel = n.first(x, x.task.first)
             f.call(
                 f"pack_{x.name}",

@@ -63,7 +63,7 @@ PARAMETERS = {
 def bodies(module: Module, spec: SplitKSpec) -> None:
     """Emit the functions that the nest calls: packing, the reduction tree, and a micro-kernel of each width."""
     pack.lists(module, spec)
-    (pack.of_tiles if spec.tiles else pack_cells.packs)(module, spec)
+    (pack.of_tiles if spec.amx_tiles else pack_cells.packs)(module, spec)
     trees(module, spec)
     for vectors in widths(spec):
         for rows in heights_of(spec.micro_tile.mr, _height(spec)):
@@ -100,7 +100,7 @@ def task(module: Module, spec: SplitKSpec) -> None:
             group.next(sums=f.at(group.sums, panels * t.taps * args.panel_sums))
         with f.when(f.compare("ne", block.stores, 0) & going(f, args)):
             _store(n)
-    if spec.tiles:
+    if spec.amx_tiles:
         TILES[spec.isa.tiles](f).release()
     with when_all_ended(n):
         reduce_parts(n)
@@ -171,7 +171,7 @@ def tile(module: Module, spec: SplitKSpec, vectors: int) -> None:
 
     ``configured`` is the address of the configuration of the thread's tiles, as a number.
     """
-    more = {"configured": "ptr"} if spec.tiles else {}
+    more = {"configured": "ptr"} if spec.amx_tiles else {}
     f = module.function(f"tile{vectors}", False, **PARAMETERS, node="ptr", first="i1", **more)
     pitch, vector_bytes = spec.width * F32_BYTES, spec.isa.lanes * F32_BYTES
 
@@ -180,7 +180,7 @@ def tile(module: Module, spec: SplitKSpec, vectors: int) -> None:
         f.call(f"by_vectors{rows}_{vectors}", **f.parameters | of_rows)
 
     with ExitStack() as otherwise:
-        if spec.tiles:
+        if spec.amx_tiles:
             with f.when(f.compare("ne", f.fast, 0)):
                 _by_tiles(f, spec, vectors)
             otherwise.enter_context(f.otherwise())
@@ -223,7 +223,7 @@ def by_vectors(module: Module, spec: SplitKSpec, rows: int, vectors: int) -> Non
     zeros = {name: f.zeros(kind) for tag in CHAIN_TAGS for name in sum_names(rows, vectors, tag)}
     with f.loop(f.portions, x=f.x, y=f.y, existing=f.existing, left=f.terms) as portion:
         state = {"a": portion.x, "b": portion.y, **zeros}
-        if not spec.tiles:
+        if not spec.amx_tiles:
             state = _turns(f, spec, shape, f.fast, state)
         bits = pack.within(f, portion.left) & f.load("i64", portion.existing)
         state = _turns(f, spec, shape, f.value(-1) - f.fast, state, bits)
@@ -245,12 +245,12 @@ def _next_portion(f: Function, spec: SplitKSpec, portion: Loop) -> Values:
 
 def _height(spec: SplitKSpec) -> int:
     """Return the most rows of a micro-tile of vectors."""
-    return VECTOR_ROWS if spec.tiles else spec.micro_tile.mr
+    return VECTOR_ROWS if spec.amx_tiles else spec.micro_tile.mr
 
 
 def _a_steps(spec: SplitKSpec) -> tuple[int, int]:
     """Return the bytes from a channel of A to the next, and from a cell of a channel to the next."""
-    return (LINE_BYTES, F32_BYTES) if spec.tiles else (F32_BYTES, spec.micro_tile.mr * F32_BYTES)
+    return (LINE_BYTES, F32_BYTES) if spec.amx_tiles else (F32_BYTES, spec.micro_tile.mr * F32_BYTES)
 
 
 def _adds(spec: SplitKSpec, singly: bool) -> list[list[tuple[int, MultiplyAdd, int]]]:
@@ -258,7 +258,7 @@ def _adds(spec: SplitKSpec, singly: bool) -> list[list[tuple[int, MultiplyAdd, i
 
     A cell for tiles has a term of each chain. For vectors, a turn has a cell of each chain, with one term or a pair.
     """
-    if spec.tiles:
+    if spec.amx_tiles:
         return [[(0, low_sum, 0), (1, high_sum, 1)]]
     adds: list[MultiplyAdd] = [multiply_add]
     if spec.k_per_add == 2:

@@ -66,19 +66,19 @@ class GroupedStencil(MicroTile):
         return self.f.at(self.f.out, self.f.out_step * self.rows)
 
     @property
-    def n(self) -> StencilShape:
-        """The numbers for which the kernel is specialised."""
+    def shape(self) -> StencilShape:
+        """The shape for which the kernel is specialised."""
         return self.spec.shape
 
     @property
     def upward(self) -> bool:
         """Whether the position of the data increases with the tap."""
-        return self.n.by_tap > 0
+        return self.shape.by_tap > 0
 
     @property
     def steps(self) -> int:
         """The number of multiply-adds per tap: one for each k, or one for each bf16 pair."""
-        return self.n.in_channels // self.spec.k_per_add
+        return self.shape.in_channels // self.spec.k_per_add
 
     @property
     def channel_bytes(self) -> int:
@@ -91,83 +91,86 @@ class GroupedStencil(MicroTile):
 
     def prefetch(self) -> None:
         """Prefetch the data that the same micro-tile of the next output block reads first."""
-        f, n = self.f, self.n
-        step = f.op("i64", f"sdiv {f.row_step}, {n.by_position}")
-        channels = n.channels(self.spec.isa.lanes, self.vectors - 1).stop
+        f, shape = self.f, self.shape
+        step = f.op("i64", f"sdiv {f.row_step}, {shape.by_position}")
+        channels = shape.channels(self.spec.isa.lanes, self.vectors - 1).stop
         size, here = self.channel_bytes, f.next
-        for _ in range(self.rows * min(n.by_position, max(n.sizes))):
+        for _ in range(self.rows * min(shape.by_position, max(shape.sizes))):
             f.prefetch_all(here, channels * size, locality=2)
             here = f.at(here, step)
 
     def segment(self, segment: Value, prefetched: Value, sums: Values) -> Values:
         """Add a segment, which is some taps of a row of the kernel, and return the new sums.
 
-        ``n.sizes`` are the numbers of taps that are unrolled at a time.
+        ``shape.sizes`` are the numbers of taps that are unrolled at a time.
         """
-        f, n = self.f, self.n
+        f, shape = self.f, self.shape
         x, w, left, first = (f.load("i64", segment, SEGMENT.at(name)) for name in SEGMENT.columns)
-        unit = f.op("i64", f"sdiv {f.input_step}, {n.by_position}")
-        step = f.op("i64", f"sdiv {f.row_step}, {n.by_position}")
-        x, first_input = f.at(f.data, x), f.input + first * (unit * n.by_tap)
+        unit = f.op("i64", f"sdiv {f.input_step}, {shape.by_position}")
+        step = f.op("i64", f"sdiv {f.row_step}, {shape.by_position}")
+        x, first_input = f.at(f.data, x), f.input + first * (unit * shape.by_tap)
         if not self.upward:  # begin with the last row, which reads the last position of the data
             x, first_input = f.at(x, f.row_step * (self.rows - 1)), first_input + f.input_step * (self.rows - 1)
             unit, step = (f.value(0) - distance for distance in (unit, step))
         state = {"x": x, "w": f.at(f.weights, w), "input": first_input, **sums}
-        if len(n.sizes) > 1 or n.guarded:
-            for size in n.sizes:
+        if len(shape.sizes) > 1 or shape.guarded:
+            for size in shape.sizes:
                 rounds = f.op("i64", f"udiv {left}, {size}")
                 with f.loop(rounds, **state) as many:
                     many.next(**self.taps(size, dict(many.carried), unit, step))
                 left, state = left - rounds * size, dict(many.carried)
         else:
-            state = self.taps(n.sizes[0], state, unit, step)
+            state = self.taps(shape.sizes[0], state, unit, step)
         return {"prefetched": prefetched, **{name: state[name] for name in self.names}}
 
     def taps(self, size: int, state: Values, unit: Value, step: Value) -> Values:
         """Add ``size`` unrolled taps and return the new state. Each position is checked if one may not exist."""
-        f, n = self.f, self.n
+        f, shape = self.f, self.shape
         extent = along(arguments(f, self.spec), self.spec)[-1].inputs
-        last_input = state["input"] + unit * (n.reach(self.rows, size) - 1)
+        last_input = state["input"] + unit * (shape.reach(self.rows, size) - 1)
         inside = f.compare("ult", state["input"], extent) & f.compare("ult", last_input, extent)
-        looked = unit, extent
+        checked = unit, extent
 
-        def where(condition: Value, sums: Values, looked: tuple[Value, Value] | None, way: MultiplyAdd) -> Values:
-            return self.where(condition, sums, lambda now: self.with_positions(size, state, now, step, looked, way))
+        def where(condition: Value, sums: Values, checked: tuple[Value, Value] | None, way: MultiplyAdd) -> Values:
+            return self.where(condition, sums, lambda now: self.with_positions(size, state, now, step, checked, way))
 
         sums = {name: state[name] for name in self.names}
         if self.spec.k_per_add == 1:
             sums = where(inside, sums, None, multiply_add)
-            sums = where(f.op("i1", f"xor {inside}, true"), sums, looked, multiply_add)
+            sums = where(f.op("i1", f"xor {inside}, true"), sums, checked, multiply_add)
         else:  # the path without pairs is rare, so borders and interior share its code
             paired, way = f.compare("ne", f.pairs, 0), PAIR_SUMS[self.spec.isa.pairs]
             sums = where(inside & paired, sums, None, way)
-            sums = where(f.op("i1", f"xor {inside}, true") & paired, sums, looked, way)
-            sums = where(f.op("i1", f"xor {paired}, true"), sums, looked, fused)
-        moved = abs(n.by_tap) * size
-        weights = n.tap_step * self.steps * self.spec.pitch * F32_BYTES * size
+            sums = where(f.op("i1", f"xor {inside}, true") & paired, sums, checked, way)
+            sums = where(f.op("i1", f"xor {paired}, true"), sums, checked, fused)
+        moved = abs(shape.by_tap) * size
+        tap_bytes = shape.tap_step * self.steps * self.spec.pitch * F32_BYTES
         return {
             "x": f.at(state["x"], step * moved),
-            "w": f.at(state["w"], weights),
+            "w": f.at(state["w"], tap_bytes * size),
             "input": state["input"] + unit * moved,
             **sums,
         }
 
     def where(self, condition: Value, sums: Values, body: Callable[[Values], Values]) -> Values:
-        """Emit ``body`` under a condition, and return the sums, which are changed only if the condition is true."""
+        """Emit ``body`` under a condition, and return the sums, which are changed only if the condition is true.
+
+        It is a loop of 0 or 1 rounds, because ``Function.when`` does not carry values.
+        """
         f = self.f
         with f.loop(f.op("i64", f"zext {condition} to i64"), **sums) as once:
             once.next(**body(dict(once.carried)))
         return {name: once.carried[name] for name in sums}
 
     def with_positions(
-        self, size: int, state: Values, sums: Values, step: Value, looked: tuple[Value, Value] | None, way: MultiplyAdd
+        self, size: int, state: Values, sums: Values, step: Value, checked: tuple[Value, Value] | None, way: MultiplyAdd
     ) -> Values:
         """Add the products of one position after the other, and return the new sums.
 
-        If ``looked`` (a step and an extent) is given, a position is read only if it exists.
+        If ``checked`` (a step and an extent) is given, a position is read only if it exists.
         """
-        f, n = self.f, self.n
-        reach, edge = n.reach(self.rows, size), (size - 1) * abs(n.by_tap)
+        f, shape = self.f, self.shape
+        reach, edge = shape.reach(self.rows, size), (size - 1) * abs(shape.by_tap)
         here = opaque_pointer(self.f, state["x"])
         weights = self.weights(size, state["w"])
         for at in range(reach):
@@ -178,8 +181,8 @@ class GroupedStencil(MicroTile):
                 def meet(now: Values, rows: Sequence[tuple[int, int]] = rows, place: Value = place) -> Values:
                     return self.multiplied(rows, place, weights(), now, way)
 
-                if looked is not None and (n.guarded or at < edge or at >= reach - edge):
-                    unit, extent = looked
+                if checked is not None and (shape.guarded or at < edge or at >= reach - edge):
+                    unit, extent = checked
                     there = f.compare("ult", state["input"] + unit * at, extent)
                     names = [f"sum{r}_{v}" for r, _ in rows for v in range(self.vectors)]
                     some = {name: sums[name] for name in names}
@@ -194,9 +197,9 @@ class GroupedStencil(MicroTile):
 
         ``at`` is the distance from the first position, and ``size`` is the number of taps.
         """
-        n, meetings = self.n, []
+        shape, meetings = self.shape, []
         for order in range(self.rows):
-            tap, remainder = divmod(at - order * n.by_position, abs(n.by_tap))
+            tap, remainder = divmod(at - order * shape.by_position, abs(shape.by_tap))
             if remainder == 0 and 0 <= tap < size:
                 meetings.append((order if self.upward else self.rows - 1 - order, tap))
         return meetings
@@ -207,10 +210,10 @@ class GroupedStencil(MicroTile):
         If registers have room for all weights, they are loaded once. Otherwise each use loads its weight through an
         opaque pointer, because LLVM would combine equal loads and then spill their results.
         """
-        f, n = self.f, self.n
+        f, shape = self.f, self.shape
 
         def load(place: Value, tap: int, order: int, v: int) -> Value:
-            vector = (tap * n.tap_step * self.steps + order) * self.spec.nr + v
+            vector = (tap * shape.tap_step * self.steps + order) * self.spec.nr + v
             return f.load(self.operand_kind(self.spec.isa.lanes), place, vector * self.spec.isa.lanes * F32_BYTES)
 
         if not self.spec.holds(self.rows, size, self.vectors):
@@ -234,12 +237,12 @@ class GroupedStencil(MicroTile):
 
     def read(self, place: Value, v: int) -> list[Value]:
         """Load the channels of a position that a vector of sums uses, as f32 or bf16 pairs in memory order."""
-        f, n, k_per_add = self.f, self.n, self.spec.k_per_add
+        f, shape, k_per_add = self.f, self.shape, self.spec.k_per_add
         stored_as, vectors = self.spec.operand if self.spec.a.in_place else F32.name, list[Value]()
-        for first, count in n.reads(self.spec.isa.lanes, v, k_per_add):
+        for first, count in shape.reads(self.spec.isa.lanes, v, k_per_add):
             there, mask = f.at(place, first * self.channel_bytes), None
-            if n.masked:
-                left = f.op("i64", f"udiv {f.left}, {n.out_channels}") * n.in_channels - first
+            if shape.masked:
+                left = f.op("i64", f"udiv {f.left}, {shape.out_channels}") * shape.in_channels - first
                 mask = f.mask(left >> 1 if k_per_add == 2 else left, count)
             if k_per_add == 1:
                 vectors.append(read(f, stored_as, there, count, mask))
@@ -251,13 +254,13 @@ class GroupedStencil(MicroTile):
 
     def spread(self, vectors: Sequence[Value], v: int, order: int) -> Value:
         """Return a vector whose lanes have the k, or pair of k, with the number ``order`` of their own group."""
-        f, n, lanes, k_per_add = self.f, self.n, self.spec.isa.lanes, self.spec.k_per_add
+        f, shape, lanes, k_per_add = self.f, self.shape, self.spec.isa.lanes, self.spec.k_per_add
         k = order * k_per_add
-        if self.spec.pairs and k_per_add == 1 and k ^ 1 < n.in_channels:
+        if self.spec.pairs and k_per_add == 1 and k ^ 1 < shape.in_channels:
             k ^= 1
-        start = n.channels(lanes, v).start
-        wanted = [(n.group(v * lanes + lane) * n.in_channels + k - start) // k_per_add for lane in range(lanes)]
-        count = n.reads(lanes, v, k_per_add)[0][1]
+        start = shape.channels(lanes, v).start
+        wanted = [(shape.group(v * lanes + lane) * shape.in_channels + k - start) // k_per_add for lane in range(lanes)]
+        count = shape.reads(lanes, v, k_per_add)[0][1]
         if wanted == list(range(count)):
             return vectors[0]
         two = vectors[: 1 + any(lane >= count for lane in wanted)]
