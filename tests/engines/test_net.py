@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from itertools import product
 
 import pytest
 
-from convgrad.plan.machine import ISAS
+from convgrad.engines.llvm.driver import module_of
+from convgrad.notation import problem, read, write
+from convgrad.plan.machine import ISAS, Machine
+from convgrad.plan.passes import dense_view, plans
+from convgrad.spec.geometry import Axis, Conv
 from tests.net import FILE, caught, differs, lines_of, numbered, problems_of, written
+from tests.support.classes import line_of
+from tests.support.forward_problems import along
 from tests.support.tiers import tiers
 
 THIRDS = 3  # a problem takes 0.02 s to plan and to generate
@@ -57,6 +65,30 @@ def test_a_renaming_does_not_change_the_net(old: str, new: str, same: bool) -> N
     other = f"{head}{{{body.replace(old, new)}" if not same else re.sub(rf"\b{old}\b", new, FUNCTION)
     assert other != FUNCTION
     assert (numbered(other) == numbered(FUNCTION)) == same
+
+
+def axes_of(kernel: int, along_last: bool, way: str, far: int) -> tuple[Axis, ...]:
+    """Return two axes of nine and 21 positions, one of which has a stride or a dilation."""
+    scaled = {"strides": (far, 1, (0, 0)), "dilations": (1, far - 1, (far, far)), "both": (far, far - 1, (1, 0))}[way]
+    plain = along(9, 3, pads=(1, 1)), along(21, kernel, pads=(kernel // 2, kernel // 2))
+    return (plain[0], along(21, kernel, *scaled)) if along_last else (along(9, 3, *scaled), plain[1])
+
+
+GROWING = [(64, 64, 64), (4, 32, 16), (1, 16, 40), (1, 8, 3)]  # groups, channels of src and of dst
+
+
+@tiers("channels, data, way", GROWING, ("NXC", "NCX"), ("strides", "dilations", "both"), every=5)
+def test_code_does_not_grow_with_strides_and_dilations(channels: tuple[int, int, int], data: str, way: str) -> None:
+    """Code that grows with them takes minutes to compile, however few positions there are."""
+    for role, kernel, along_last in product(("FWD_D", "BWD_D", "BWD_W"), (1, 3), (False, True)):
+        sizes = dict[str, set[int]]()
+        for far in (4, 1000):
+            conv = Conv(1, *channels, axes_of(kernel, along_last, way, far))
+            one = problem(write(replace(read(line_of(conv, "f32", data, False)), direction=role)))
+            for plan in plans(one, dense_view(one), Machine(ISAS["avx512"]), 2, 1):
+                sizes.setdefault(plan.spec.body, set()).add(len(module_of(plan.spec)))
+        for body, lengths in sizes.items():
+            assert max(lengths) <= 4 * min(lengths), (role, body, kernel, along_last)
 
 
 def test_the_net_is_wide() -> None:

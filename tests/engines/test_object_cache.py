@@ -252,8 +252,10 @@ def test_it_can_be_off_or_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         with convgrad.kernel_cache(None):
             assert kernel_directory() is None
     assert kernel_directory() == tmp_path / "a"
-    with pytest.raises(InvalidAttributeError, match="must be a directory"), convgrad.kernel_cache(3):  # type: ignore[arg-type]
-        pass
+    wrong: list[Any] = [3, b"kernels", "a\0b", "\ud800"]
+    for directory in wrong:
+        with pytest.raises(InvalidAttributeError, match="must be a directory"), convgrad.kernel_cache(directory):
+            pass
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,12 @@ import statistics
 import time
 from collections.abc import Iterator
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 
-from convgrad import convolution_backward_weights, engines
+from convgrad import convolution, convolution_backward_data, convolution_backward_weights, engines
 from convgrad.engines import numpy as by_numpy
 from convgrad.engines.llvm import execute, jit
 from convgrad.engines.llvm.execute import Executable
@@ -18,6 +19,7 @@ from convgrad.functional.call import prepare
 from convgrad.plan.split_k.recipe import SplitKSpec
 from convgrad.spec.geometry import forward_extent
 from tests.support.engine_helpers import Array
+from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
 
 SIZES = 1000
@@ -116,3 +118,20 @@ def test_prepared_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 RUN = {"strides": [1], "dilations": [1]}
+
+
+@pytest.mark.parametrize("far", [10**7, 2**57, 2**59, 2**60])
+@pytest.mark.parametrize(("groups", "channels"), [(1, 2), (1, 16), (1, 40), (33, 33)])
+def test_outer_taps_far_in_the_padding(groups: int, channels: int, far: int) -> None:
+    """Only the middle tap exists. Offsets wrap around, and code of a length of the dilation would never be compiled."""
+    rng = np.random.default_rng(channels)
+    x, y = (rng.integers(-3, 4, (2, 5, channels)).astype(np.float32) for _ in range(2))
+    weights = rng.integers(-3, 4, (3, channels // groups, channels)).astype(np.float32)
+    layer: dict[str, Any] = {"dilations": far, "pads_begin": far, "pads_end": far, "groups": groups}
+    middle = weights[1] if groups == 1 else np.diag(weights[1, 0])
+    assert_same_bits(convolution(x, weights, **layer), x @ middle, far)
+    assert_same_bits(convolution_backward_data(y, weights, x.shape, **layer), y @ middle.T, far)
+    gradient = np.zeros_like(weights)
+    of_all = np.einsum("nxi,nxo->io", x, y)
+    gradient[1] = of_all if groups == 1 else np.diag(of_all)
+    assert_same_bits(convolution_backward_weights(x, y, weights.shape, **layer), gradient, far)

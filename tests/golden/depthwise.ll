@@ -39,9 +39,9 @@ entry:
   %v37 = getelementptr i8, ptr %v36, i64 %v7
   %v38 = getelementptr i8, ptr %v37, i64 %v30
   %v39 = load i64, ptr %v38, align 1
-  %v40 = icmp eq i64 %v39, -9223372036854775808
+  %v40 = icmp eq i64 %v39, 9223372036854775807
   %v41 = select i1 %v40, i64 %v24, i64 %v26
-  %v42 = icmp eq i64 %v39, -9223372036854775808
+  %v42 = icmp eq i64 %v39, 9223372036854775807
   %v43 = select i1 %v42, i64 %v39, i64 %v39
   %v44 = add i64 %v43, %v1
   %v45 = load i64, ptr %v19, align 1

@@ -62,9 +62,9 @@ loop38.body:
   %v52 = getelementptr i8, ptr %v2, i64 %v27
   %v53 = getelementptr i8, ptr %v52, i64 %v47
   %v54 = load i64, ptr %v53, align 1
-  %v55 = icmp eq i64 %v54, -9223372036854775808
+  %v55 = icmp eq i64 %v54, 9223372036854775807
   %v56 = select i1 %v55, i64 %v41, i64 %v43
-  %v57 = icmp eq i64 %v54, -9223372036854775808
+  %v57 = icmp eq i64 %v54, 9223372036854775807
   %v58 = select i1 %v57, i64 %v54, i64 %v54
   %v59 = add i64 %v58, %v21
   %v60 = call i64 @llvm.smax.i64(i64 %v41, i64 %v33)

@@ -117,6 +117,8 @@ PROBLEMS = {
     "3 and 16 channels, a stride beyond": Conv(1, 1, 3, 16, (along(4, 2, 3, rest=2), along(5, 2, 5, rest=1))),
     "groups along rows": Conv(2, 3, 9, 27, (along(9, 3, 2, pads=(1, 1)), along(40, 5, 1, 2, (4, 3)))),
     "depthwise, two blocks": Conv(1, 3, 3, 3, (along(9, 17, pads=(8, 8)), along(20, 17, pads=(8, 8)))),
+    "depthwise, a phase of no taps": Conv(2, 16, 16, 16, (along(4, 3, 2, 2, (1, 1)), along(9, 3, 2, 2, (1, 1)))),
+    "8 and 3 channels, a phase of no taps": Conv(1, 1, 8, 3, (along(4, 3, 2, 2, (3, 1)), along(9, 3, 2, 2, (1, 1)))),
     "patches": Conv(2, 1, 3, 300, (along(3, 4, 4), along(5, 4, 4))),
     "one dst position": Conv(3, 1, 17, 33, (along(1, 3), along(1, 4))),
     "one dst position along an axis": Conv(2, 1, 5, 300, (along(4, 3), along(1, 6))),

@@ -213,13 +213,22 @@ def kernel_cache(directory: str | os.PathLike[str] | None) -> Iterator[None]:
     ...     kernel_directory() is None
     True
     """
-    if directory is not None and not isinstance(directory, str | os.PathLike):
-        raise InvalidAttributeError(f"kernel_cache must be a directory, or None for no directory; got {directory!r}")
-    token = _cache.set(None if directory is None else Path(directory))
+    token = _cache.set(None if directory is None else _checked_directory(directory))
     try:
         yield
     finally:
         _cache.reset(token)
+
+
+def _checked_directory(directory: str | os.PathLike[str]) -> Path:
+    try:
+        path = Path(directory)
+        os.fsencode(path)  # raises UnicodeEncodeError for a lone surrogate
+    except (TypeError, UnicodeEncodeError):
+        path = None
+    if path is None or "\0" in str(path):
+        raise InvalidAttributeError(f"kernel_cache must be a directory, or None for no directory; got {directory!r}")
+    return path
 
 
 def kernel_directory() -> Path | None:

@@ -33,7 +33,7 @@ class Along:
     out: int  # bytes from an output position to the next
     weights: int  # bytes from a tap to the next
     identity: bool  # whether there is one tap, and positions of output and input with the same number meet
-    phases: tuple[AxisPart, ...]  # the axis as parts that are not cut where taps become absent
+    phases: Parts  # the axis as parts that are not cut where taps become absent
 
     @cached_property
     def uncut(self) -> Parts:
@@ -53,14 +53,14 @@ class Along:
         if self.data != inner.data * inner.extent:
             return None
         extent = self.extent * inner.extent
-        whole = AxisPart(range(extent), range(1), 0, 1, 1)
-        return replace(inner, extent=extent, inputs=extent, parts=Parts.of([whole]), phases=(whole,))
+        whole = Parts.of([AxisPart(range(extent), range(1), 0, 1, 1)])
+        return replace(inner, extent=extent, inputs=extent, parts=whole, phases=whole)
 
 
 def identity(extent: int, data: int, out: int) -> Along:
     """Return an axis with one tap, where each output position meets the input position with the same number."""
-    whole = AxisPart(range(extent), range(1), 0, 1, 1)
-    return Along(extent, extent, 1, Parts.of([whole]), data, out, 0, True, (whole,))
+    whole = Parts.of([AxisPart(range(extent), range(1), 0, 1, 1)])
+    return Along(extent, extent, 1, whole, data, out, 0, True, whole)
 
 
 _ONE_POSITION = identity(1, 0, 0)

@@ -9,8 +9,9 @@ lists pairs of position and tap. An axis can have as many parts as taps, so part
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import gcd
 from operator import mul
 
@@ -20,6 +21,7 @@ from convgrad.cached import cached_property
 from convgrad.plan.tables import Ints, distinct, wrapped
 from convgrad.spec.geometry import Axis
 
+MANY_PHASES = 8  # fewer are cut one by one
 FAR = 1 << 62  # larger numbers are computed as Python integers, because 64 bits may overflow
 
 
@@ -27,7 +29,8 @@ FAR = 1 << 62  # larger numbers are computed as Python integers, because 64 bits
 class AxisPart:
     """Evenly spaced output positions along one axis that use the same taps, and the input positions that they meet.
 
-    If ``taps`` are empty, the positions are stored all the same, and ``input`` has no meaning.
+    If ``taps`` are empty, the positions are stored all the same. Then ``input`` is 0 in a phase, and means nothing in a
+    part of one.
     """
 
     positions: range
@@ -199,25 +202,64 @@ def parts(axis: Axis, solves_for: str) -> Parts:
     """
     whole = phases(axis, solves_for)
     extent = axis.src if solves_for == "dst" else axis.dst
-    first, count, tap, taps, first_input = np.concatenate([_existing(phase, extent) for phase in whole or [NOTHING]], 1)
-    part = whole[0] if whole else NOTHING
-    return Parts(
-        first, count, tap, taps, first_input, part.positions.step, part.taps.step, part.by_position, part.by_tap
-    )
+    kind, examples = _kinds(whole)
+    counts, taps, inputs = (column[examples].tolist() for column in (whole.count, whole.taps, whole.input))
+    shared = whole.by_position, whole.by_tap, extent
+    tables = [_existing(*row, *shared) for row in zip(counts, taps, inputs, strict=True)]
+    lengths = np.array([table.shape[1] for table in tables])
+    pieces = lengths[kind]
+    phase = np.repeat(np.arange(len(whole)), pieces)
+    row = np.arange(len(phase)) + np.repeat((np.cumsum(lengths) - lengths)[kind] - (np.cumsum(pieces) - pieces), pieces)
+    at, count, tap, taps, first_input = np.concatenate(tables, 1)[:, row]
+    first, first_tap = whole.first[phase] + at * whole.step, whole.tap[phase] + tap * whole.tap_step
+    return replace(whole, first=first, count=count, tap=first_tap, taps=taps, input=first_input)
 
 
-def phases(axis: Axis, solves_for: str) -> tuple[AxisPart, ...]:
+def _kinds(whole: Parts) -> tuple[Ints, Ints]:
+    """Return the kind of each phase, and a phase of each kind. Phases of a kind are cut alike.
+
+    A large stride has many phases, but few kinds.
+    """
+    kind = examples = np.arange(len(whole))
+    if len(whole) > MANY_PHASES:
+        kind = np.zeros(len(whole), np.int64)
+        for column in (whole.count, whole.taps, whole.input):
+            numbers, which = distinct(column)
+            _, kind = distinct(kind * len(numbers) + which)
+        examples = np.zeros(kind.max() + 1, np.int64)
+        examples[kind] = np.arange(len(kind))
+    return kind, examples
+
+
+@lru_cache(maxsize=32)  # those of the axes of a few problems
+def phases(axis: Axis, solves_for: str) -> Parts:
     """Return the phases of an axis: parts that are not cut where taps meet padding instead of the input.
 
-    >>> phases(Axis(src=5, dst=5, kernel=3, pad_begin=1, pad_end=1), "dst")
-    (AxisPart(positions=range(0, 5), taps=range(0, 3), input=-1, by_position=1, by_tap=1),)
+    In a data gradient, phase ``first`` has the src positions ``first``, ``first + stride``, ... and the taps k through
+    which they meet dst positions. Taps with a whole p in p * stride = i + pad_begin - k * dilation are
+    stride / gcd(stride, dilation) apart.
+
+    >>> list(phases(Axis(src=5, dst=5, kernel=3, pad_begin=1, pad_end=1), "dst"))
+    [AxisPart(positions=range(0, 5), taps=range(0, 3), input=-1, by_position=1, by_tap=1)]
     """
     if solves_for == "dst":
-        return (AxisPart(range(axis.dst), range(axis.kernel), -axis.pad_begin, axis.stride, axis.dilation),)
-    return tuple(_phase(axis, first) for first in range(min(axis.stride, axis.src)))
+        return Parts.of([AxisPart(range(axis.dst), range(axis.kernel), -axis.pad_begin, axis.stride, axis.dilation)])
+    common = gcd(axis.stride, axis.dilation)
+    step, by_tap = axis.stride // common, axis.dilation // common
+    most = max(axis.src + axis.pad_begin, (axis.kernel + step) * axis.dilation, step * step)
+    first = np.arange(min(axis.stride, axis.src) or 1).astype(np.int64 if most < FAR else object)
+    quotient, remainder = (first + axis.pad_begin) // common, (first + axis.pad_begin) % common
+    tap = np.minimum(quotient % step * pow(by_tap, -1, step) % step, axis.kernel)
+    tap = np.where(remainder == 0, tap, axis.kernel)  # past the end: no tap
+    taps, count = -((tap - axis.kernel) // step), -((first - axis.src) // axis.stride)
+    first_input = np.where(taps > 0, (first + axis.pad_begin - tap * axis.dilation) // axis.stride, 0)
+    if first.dtype.hasobject:
+        first_input = np.array([wrapped(number) for number in first_input])
+    first, count, tap, taps, first_input = np.stack([first, count, tap, taps, first_input]).astype(np.int64)
+    return Parts(first, count, tap, taps, first_input, axis.stride, step, 1, -by_tap)
 
 
-def uncut(phases: Sequence[AxisPart], extent: int) -> tuple[AxisPart, ...]:
+def uncut(phases: Iterable[AxisPart], extent: int) -> tuple[AxisPart, ...]:
     """Cut each phase into the output positions that meet the input, of positions 0 to ``extent``, and the other ones.
 
     The other positions have no taps. Some taps of the first may not exist for some positions.
@@ -228,20 +270,6 @@ def uncut(phases: Sequence[AxisPart], extent: int) -> tuple[AxisPart, ...]:
     range(1, 7) range(0, 3) -2
     """
     return tuple(part for whole in phases for part in _touching(whole, extent))
-
-
-def _phase(axis: Axis, first: int) -> AxisPart:
-    """Return the src positions ``first``, ``first + stride``, ... and the taps through which they meet dst positions.
-
-    Taps k with a whole p in p * stride = i + pad_begin - k * dilation are stride / gcd(stride, dilation) apart.
-    """
-    common = gcd(axis.stride, axis.dilation)
-    step, by_tap = axis.stride // common, axis.dilation // common
-    quotient, remainder = divmod(first + axis.pad_begin, common)
-    tap = quotient * pow(by_tap, -1, step) % step if remainder == 0 else axis.kernel  # past the end: no tap
-    taps = range(axis.kernel)[tap::step]
-    first_input = (first + axis.pad_begin - tap * axis.dilation) // axis.stride
-    return AxisPart(range(axis.src)[first :: axis.stride], taps, first_input, 1, -by_tap)
 
 
 def _touching(whole: AxisPart, extent: int) -> Iterator[AxisPart]:
@@ -258,14 +286,14 @@ def _touching(whole: AxisPart, extent: int) -> Iterator[AxisPart]:
             yield AxisPart(whole.positions[begin:stop], taps, first_input, whole.by_position, whole.by_tap)
 
 
-def _existing(whole: AxisPart, extent: int) -> Ints:
+def _existing(count: int, taps: int, first_input: int, by_position: int, by_tap: int, extent: int) -> Ints:
     """Cut a phase where its existing taps change. Return the first five fields of ``Parts``, one row each.
 
-    Order the taps by the input position that they meet. Then the taps from ``low`` to ``high`` exist. Both bounds
-    decrease as the output position increases. The phase is cut where either bound decreases.
+    Positions and taps are counted in the phase. Order the taps by the input position that they meet. Then the taps from
+    ``low`` to ``high`` exist. Both bounds decrease as the output position increases. The phase is cut where either
+    bound decreases.
     """
-    taps, step, by_position, count = len(whole.taps), abs(whole.by_tap), whole.by_position, len(whole.positions)
-    lowest = whole.input + min(0, whole.by_tap) * (taps - 1)
+    step, lowest = abs(by_tap), first_input + min(0, by_tap) * (taps - 1)
     if not count:
         return np.empty((5, 0), np.int64)
     farthest = abs(lowest) + count * by_position + taps * step + extent
@@ -284,12 +312,9 @@ def _existing(whole: AxisPart, extent: int) -> Ints:
     at, _ = distinct(np.concatenate([np.zeros(1, kind), *falls(0), *falls(extent)]))
     here = lowest + at * by_position
     low, high = (np.clip(-((here - bound) // step), 0, taps) for bound in (0, extent))
-    first = low if whole.by_tap > 0 else taps - high
-    first_input = whole.input + at * by_position + first * whole.by_tap
-    ends = np.append(at[1:], count)
-    first_tap = whole.taps.start + first * whole.taps.step
-    first_position = whole.positions.start + at * whole.positions.step
+    first = low if by_tap > 0 else taps - high
+    inputs = first_input + at * by_position + first * by_tap
     if kind.hasobject:
-        first_input = np.array([wrapped(number) for number in first_input], kind)
-    columns: Ints = np.stack([first_position, ends - at, first_tap, high - low, first_input]).astype(np.int64)
+        inputs = np.array([wrapped(number) for number in inputs], kind)
+    columns: Ints = np.stack([at, np.append(at[1:], count) - at, first, high - low, inputs]).astype(np.int64)
     return columns

@@ -143,7 +143,7 @@ def _parts(view: ForwardNest, at: int, parts: Parts, starts: Ints) -> Ints:
 def _inner_blocks(last_axis: Along, size: int, unit: int) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
     """Return rows of INNER_BLOCK and of PHASE for output blocks of ``size`` positions."""
     blocks, phases = list[dict[str, int]](), list[dict[str, int]]()
-    stride = last_axis.phases[0].positions.step
+    stride = last_axis.phases.step
     for begin, inputs in zip(range(0, last_axis.extent, size), reached(last_axis, size), strict=True):
         count = min(size, last_axis.extent - begin)
         phase_outputs = -(-count // stride)

@@ -107,7 +107,7 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
         return f"there are {view.n} output channels; at most {APART_RESULTS} are summed tap by tap"
     if view.order.lines != 1 or view.taps > MAX_TAPS:
         return f"the order of the sums is not tap by tap, or there are more than {MAX_TAPS} taps"
-    if any(phase.by_position != 1 for phase in view.axes[-1].phases):
+    if view.axes[-1].phases.by_position != 1:
         return "neighbouring outputs do not read neighbouring inputs"
     return ""
 

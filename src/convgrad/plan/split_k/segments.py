@@ -38,7 +38,9 @@ SEGMENT = Record(
     "odd",  # whether position 0 of the row has an odd number in the portion
     "of_portion",  # the number of the portion's segments, in the first of them
 )  # fmt: skip
-NO_ROW = np.iinfo(np.int64).min  # an entry of the indirection table that stands for a row of padding
+# An entry of the indirection table that stands for a row of padding. Offsets of rows are modulo 2**64, so wide padding
+# can make them any multiple of a stride, 2**63 too; an odd number is one of them only if a stride is odd.
+NO_ROW = np.iinfo(np.int64).max
 PACKED = Record("offset", "count")  # contiguous positions to pack: bytes from the image's begin, and their number
 
 
@@ -238,6 +240,7 @@ class _Image:
         there = np.searchsorted(row, segments.row)  # for each segment of the leaf, one of its row in the first image
         indirection = np.full(len(reached), NO_ROW)
         if width:
+            assert not (x == NO_ROW).any(), "an offset of a row would stand for padding"
             indirection[numbers[source >= 0]] = x
         entry = self.indirection.rows[segments.row] - number + before
         number_of_portion = segments.portion - segments.portion[0]

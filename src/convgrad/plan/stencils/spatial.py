@@ -16,12 +16,14 @@ from itertools import product
 from math import ceil, prod
 from typing import NamedTuple
 
+import numpy as np
+
 from convgrad.formats import BF16, F32, FORMATS
 from convgrad.plan.forward_nest import OPERAND, ForwardNest
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import k_per_add_choices
 from convgrad.plan.recipe import Chosen, Operands
-from convgrad.plan.regions import AxisPart
+from convgrad.plan.regions import AxisPart, Parts
 from convgrad.plan.stencils import constants
 from convgrad.spec.problem import Problem
 
@@ -29,6 +31,7 @@ SPATIAL_STENCIL = "spatial stencil"  # the name of the loop nest
 MAX_POSITIONS = 1 << 31  # the limit of positions per line, because lanes count positions in 32 bits
 SPARE_POSITIONS = 1 << 10  # more than a micro-tile has in a line
 RESULTS = (8, 4, 2, 1)  # output channels of a micro-tile, the most first
+MAX_LINE_PHASES = 8  # of the axis before the last
 MAX_PHASES = 2  # of the last axis, whose outputs are interleaved, times the step of inputs between outputs of a phase
 
 
@@ -159,6 +162,8 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
         return f"output channels are not a multiple of {RESULTS[0]}"
     if (last_axis.data, last_axis.out) != (problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize):
         return "positions are not contiguous"
+    if reason := _too_many_phases(view):
+        return reason
     if max(last_axis.inputs + last_axis.extent, *map(_reach, last_axis.phases)) >= MAX_POSITIONS:
         return f"a row has more than {MAX_POSITIONS} positions"
     return _not_unrolled(view)
@@ -167,6 +172,14 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
 def nest_of(view: ForwardNest) -> ForwardNest:
     """Return the nest that a kernel computes. Several output channels of one group form a group of their own."""
     return view.in_groups(RESULTS[0]) if view.groups == 1 else view
+
+
+def _too_many_phases(view: ForwardNest) -> str:
+    """Return why the phases of lines and of positions, which have code of their own, are too many, or ""."""
+    lines, last_axis = view.axes[-2:]
+    if last_axis.phases.by_position * len(last_axis.phases) > MAX_PHASES:
+        return f"neighbouring outputs read inputs over {MAX_PHASES} apart"
+    return f"lines have more than {MAX_LINE_PHASES} phases" if len(lines.phases) > MAX_LINE_PHASES else ""
 
 
 def _reach(part: AxisPart) -> int:
@@ -180,15 +193,10 @@ def _not_unrolled(view: ForwardNest) -> str:
     """Return why a kernel cannot be unrolled over the taps of a nest, or the empty string if it can."""
     if view.taps * view.k > constants.SPATIAL_MAX_TERMS or view.k > constants.SPATIAL_MAX_CHANNELS:
         return "there are too many taps or channels"
-    *outer, _, last_axis = view.axes
+    *outer, _, _ = view.axes
     if prod(axis.kernel for axis in outer) == 1 and any((axis.parts.taps == 0).any() for axis in outer):
         return "outer axes have one tap, and some positions meet no input"
-    if view.order.blocks * view.order.units > 1:
-        return "a sum has more than one accumulation chain"
-    far = max(part.by_position for part in last_axis.phases)
-    return (
-        "" if far * len(last_axis.phases) <= MAX_PHASES else f"neighbouring outputs read inputs over {MAX_PHASES} apart"
-    )
+    return "a sum has more than one accumulation chain" if view.order.blocks * view.order.units > 1 else ""
 
 
 def _footprint(view: ForwardNest, even_odd: bool) -> Footprint:
@@ -198,7 +206,7 @@ def _footprint(view: ForwardNest, even_odd: bool) -> Footprint:
     inputs of two vectors, and a single instruction widens every second one.
     """
     lines, last = view.axes[-2:]
-    of_lines, of_last = (tuple(_taps(part, axis.phases[0]) for part in axis.phases) for axis in (lines, last))
+    of_lines, of_last = map(_taps_of_phases, (lines.phases, last.phases))
     if even_odd and len(of_last) == of_last[0].by_position == 1:
         (taps,) = of_last
         of_last = tuple(taps._replace(input=taps.input + turn, by_position=2) for turn in range(2))
@@ -206,9 +214,14 @@ def _footprint(view: ForwardNest, even_odd: bool) -> Footprint:
     return Footprint(of_lines, of_last, (outer, lines.kernel, last.kernel), view.k)
 
 
-def _taps(part: AxisPart, first: AxisPart) -> PhaseTaps:
-    first_input = part.input - (first.input if first.taps else 0) if part.taps else 0
-    return PhaseTaps(part.taps.start, part.taps.step, len(part.taps), first_input, part.by_position, part.by_tap)
+def _taps_of_phases(phases: Parts) -> tuple[PhaseTaps, ...]:
+    """Return the taps of each phase. Input positions are counted from that of the first phase."""
+    first = np.where(phases.taps > 0, phases.input - phases.input[0], 0)
+    rows = zip(phases.tap.tolist(), phases.taps.tolist(), first.tolist(), strict=True)
+    return tuple(
+        PhaseTaps(tap, phases.tap_step, taps, first_input, phases.by_position, phases.by_tap)
+        for tap, taps, first_input in rows
+    )
 
 
 def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[SpatialStencilSpec, Operands]]:

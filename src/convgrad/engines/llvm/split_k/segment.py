@@ -23,7 +23,7 @@ class SegmentRows:
         self.image, self.first, self.dst, self.odd = here.image, here.first, here.dst, here.odd
         rows = [f.at(args.indirection, taps.named(f"row{u}")) for u in range(spec.micro_tile.outer_taps)]
         offsets_of_rows = [f.load("i64", f.at(row, here.row)) for row in rows]
-        some = reduce(f.max, offsets_of_rows)
+        some = reduce(f.min, offsets_of_rows)  # of a row that exists, if any does: NO_ROW is the largest number
         self.end = f.select(f.compare("eq", some, NO_ROW), self.first, here.end)
         self.absent = [f.compare("eq", offset, NO_ROW) for offset in offsets_of_rows]
         offsets = [f.select(absent, some, offset) for absent, offset in zip(self.absent, offsets_of_rows, strict=True)]

@@ -170,26 +170,25 @@ class GroupedStencil(MicroTile):
         If ``checked`` (a step and an extent) is given, a position is read only if it exists.
         """
         f, shape = self.f, self.shape
-        reach, edge = shape.reach(self.rows, size), (size - 1) * abs(shape.by_tap)
-        here = opaque_pointer(self.f, state["x"])
+        reach, tap_step = shape.reach(self.rows, size), abs(shape.by_tap)
+        edge = (size - 1) * tap_step
+        here, before = opaque_pointer(self.f, state["x"]), 0
         weights = self.weights(size, state["w"])
-        for at in range(reach):
-            rows = self.meeting(at, size)
-            if rows:
-                place = here
+        offsets = product(range(0, self.rows * shape.by_position, shape.by_position), range(0, edge + 1, tap_step))
+        for at in sorted({row + tap for row, tap in offsets}):  # few, although strides and dilations may be large
+            rows, here, before = self.meeting(at, size), f.at(here, step * (at - before)) if at else here, at
 
-                def meet(now: Values, rows: Sequence[tuple[int, int]] = rows, place: Value = place) -> Values:
-                    return self.multiplied(rows, place, weights(), now, way)
+            def meet(now: Values, rows: Sequence[tuple[int, int]] = rows, place: Value = here) -> Values:
+                return self.multiplied(rows, place, weights(), now, way)
 
-                if checked is not None and (shape.guarded or at < edge or at >= reach - edge):
-                    unit, extent = checked
-                    there = f.compare("ult", state["input"] + unit * at, extent)
-                    names = [f"sum{r}_{v}" for r, _ in rows for v in range(self.vectors)]
-                    some = {name: sums[name] for name in names}
-                    sums = {**sums, **self.where(there, some, meet)}
-                else:
-                    sums = meet(sums)
-            here = f.at(here, step)
+            if checked is not None and (shape.guarded or at < edge or at >= reach - edge):
+                unit, extent = checked
+                there = f.compare("ult", state["input"] + unit * at, extent)
+                names = [f"sum{r}_{v}" for r, _ in rows for v in range(self.vectors)]
+                some = {name: sums[name] for name in names}
+                sums = {**sums, **self.where(there, some, meet)}
+            else:
+                sums = meet(sums)
         return sums
 
     def meeting(self, at: int, size: int) -> list[tuple[int, int]]:
