@@ -99,6 +99,9 @@ FWD_D bf16 NCX mb2ic40ih9iw11oc33oh9ow11kh7kw3ph3pw1 by 1x4 to f32
 FWD_D f32 NXC mb1ic35id5ih6iw7oc33od5oh6ow7kd3kh3kw3pd1ph1pw1 by 1x4x4 to f32
 BWD_D f32 NCX mb1ic35id5ih6iw7oc33od5oh6ow7kd3kh3kw3pd1ph1pw1 by 1x4x4 to f32
 BWD_W f32 NXC mb2ic35id5ih6iw7oc33od5oh6ow7kd3kh3kw3pd1ph1pw1 by 1x2x2 to f32
+BWD_D f32 NCX g32mb2ic32ih29oc32oh14kh3sh2dh1ph1 to f32
+deconv FWD_B bf16 NCX g16mb2ic16ih9oc16oh17kh3sh2dh1ph1 to f32
+BWD_D f16 NCX mb2ic8ih19oc3oh9kh3sh2dh1ph1 onto f16
 """.strip().splitlines()
 
 # Of bf16, without subnormal numbers: those that kernels multiply by pairs or tiles of AMX, padded or not.
