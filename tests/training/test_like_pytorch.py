@@ -142,6 +142,16 @@ CALLS: dict[str, Call] = {
     "uniform numbers of an empty range": lambda: x(3).uniform_(2, 1),
     "chances above 1": lambda: x(3).bernoulli_(1.5),
     "normal numbers of tensors": lambda: torch.normal(x(3), x(3)),
+    **{
+        f"normal numbers of mean {mean} and deviations {std}": lambda mean=mean, std=std: torch.normal(
+            mean, torch.tensor(std)
+        )
+        for mean in (0.0, x(2))
+        for std in ([-1.0, 2.0], [float("nan"), 2.0], [-0.0, 2.0])
+    },
+    "normal numbers of no deviation": lambda: torch.normal(0.0, torch.zeros(0)),
+    "normal numbers of a negative deviation": lambda: torch.normal(x(3), -1.0),
+    "chances of NaN": lambda: torch.bernoulli(torch.tensor([float("nan")])),
     "distributions": lambda: torch.distributions.Normal(x(3), x(3)).sample(),
     "index assignment": lambda: x(4, 3).index_put_((torch.tensor([1, 1]),), torch.tensor(7.0)),
     "assignment of bools": lambda: torch.zeros(4, dtype=torch.bool).index_put_(
