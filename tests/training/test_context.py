@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import warnings
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -146,6 +147,20 @@ def test_warning_where_not_strict() -> None:
 def test_unserved_calls_raise(call: object) -> None:
     with same_bits(), torch.no_grad(), pytest.raises((UnsupportedError, NotImplementedError)):
         call()
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch is built without oneDNN")
+@pytest.mark.parametrize(
+    "call",
+    [torch.tanh, torch.relu, lambda x: x + x, lambda x: x.softmax(-1), lambda x: F.avg_pool2d(x, 2), lambda x: x * x],
+)
+def test_tensors_of_onednn_are_refused(call: Callable[[torch.Tensor], object]) -> None:
+    given = torch.ones(1, 2, 4, 4).to_mkldnn()
+    with same_bits(), pytest.raises(UnsupportedError, match="has no specified order for MkldnnCPU tensors"):
+        call(given)
+    call(given)
+    with same_bits():
+        assert given.clone().shape == given.shape
 
 
 def test_integers_and_booleans_pass() -> None:

@@ -29,7 +29,7 @@ from convgrad.torch.training.expected import (
     kind_of,
     kind_of_lists,
 )
-from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, cure_of, group_of, rows
+from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, cure_of, group_of, is_move, rows
 from convgrad.torch.training.replay import Replays
 from convgrad.torch.training.row import (
     LOW,
@@ -53,6 +53,7 @@ _KINDS = 256  # kinds of arguments that are kept per operator
 _CHECKED = "convolution", "nll_loss", "group_norm"  # functions that check arguments: PyTorch's check refuses too much
 _OF_LISTS = "_fused_"  # a step of an optimizer on lists of tensors
 _UNSERVED = ("SparseCPU", "SparseCsrCPU", "QuantizedCPU", "NestedTensorCPU")  # layouts of no row
+_ONEDNN = "MkldnnCPU"  # the layout of oneDNN, whose arithmetic depends on the processor, that of fixed operators too
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +210,7 @@ class _Installation:
     def _kernel(self, name: str, key: str) -> Function:
         """Return the function that computes or refuses an operator in the context, and calls ATen elsewhere."""
         if (name, key) not in self._kernels:
-            original = torch.library.get_kernel(name, key).call_boxed
+            original = torch.library.get_kernel(name, torch._C._dispatch_key_parse(key)).call_boxed
             row, stores = rows().get(name.removeprefix("aten::"), _NO_ROW) if key == _CPU else _NO_ROW
             kernel = _refusing(name, key, original) if row is None else _computing(name, row, stores, original)
             self._kernels[name, key] = kernel
@@ -231,6 +232,8 @@ def _replaced() -> Iterator[tuple[str, str]]:
             yield name, _CPU
         if group != FIXED_GROUP:
             yield from ((name, key) for key in unserved if has(name, key))
+        if not is_move(name) and has(name, _ONEDNN):
+            yield name, _ONEDNN
 
 
 def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> Function:
