@@ -223,6 +223,14 @@ def test_the_mean_of_many_labels_in_16_bits(dtype: torch.dtype, weighted: bool) 
     assert torch.equal(given.grad, exact.grad.to(dtype))
 
 
+@pytest.mark.parametrize("name", [name for row in ROWS if row.corrects for name in row.names])
+def test_zeros_are_positive(name: str) -> None:
+    with same_bits():
+        found = tree_leaves(results(name, drawing(F32, False)))
+        assert not any((one.signbit() | (one != 0)).any() for one in found)
+    torch.testing.assert_close(found, tree_leaves(results(name, drawing(F32, False))), rtol=0, atol=0)
+
+
 def test_max_error_reaches_convolutions() -> None:
     torch.manual_seed(0)
     x, w = torch.randn(1, 64, 28, 28), torch.randn(64, 64, 3, 3)

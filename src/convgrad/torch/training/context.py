@@ -262,7 +262,9 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
         is_low = caller_args is not args and not LOW.isdisjoint(floats or {torch.get_default_dtype()})
         passes = not is_float and row.integers == PASS and not getattr(kwargs.get("dtype"), "is_floating_point", False)
         to_aten = passes or (passed_on is not None and not is_low and passed_on(*args, **kwargs))
-        forms = expected(operator, caller_args, kwargs) if is_checked and not to_aten else None  # also raises
+        forms = (
+            expected(operator, caller_args, kwargs) if is_checked and not (to_aten or row.corrects) else None
+        )  # also raises
         if len(ways) >= _KINDS:
             ways.clear()
         ways[kind] = _Way("", bool(to_aten), not is_float and row.integers == PROMOTE, forms, Replays())
@@ -280,8 +282,11 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
             reason, to_aten, promotes, forms, replays = ways.get(kind) or way_of(kind, caller_args, args, kwargs)
             if reason:
                 return _refused(name, reason, original, keys, args, kwargs)
-            if to_aten:
-                return original(keys, *args, **kwargs)
+            if to_aten or row.corrects:
+                results = original(keys, *args, **kwargs)
+                if not to_aten:
+                    function(results)
+                return results
             outs = [cast(Tensor, kwargs.pop(out)) for out in out_names]
             if promotes:
                 args = tuple([_promoted(value) for value in args])
