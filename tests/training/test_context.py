@@ -15,6 +15,7 @@ from torch.nn import functional as F
 import convgrad.torch as ct
 from convgrad.errors import ConvgradError, InvalidAttributeError, UnsupportedError
 from convgrad.torch import same_bits
+from convgrad.torch.training.context import is_active
 
 NUMBER = torch.tensor([float.fromhex("0x1.cf3238p+0")])  # torch.sqrt is one ulp off
 IEEE = torch.tensor([float.fromhex("0x1.585a14p+0")])
@@ -81,6 +82,43 @@ def test_generator_closed_in_another_context() -> None:
 
     generator = asyncio.run(begin())
     generator.close()
+
+
+def test_block_left_in_another_thread() -> None:
+    errors: list[str] = []
+
+    def leave() -> None:
+        try:
+            block.__exit__(None, None, None)
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    block = same_bits()
+    with block:
+        thread = threading.Thread(target=leave)
+        thread.start()
+        thread.join()
+        assert ours()
+    assert errors == ["same_bits: this thread has not entered the block. Leave it in the thread that entered it"]
+    assert not is_active()
+
+
+def test_one_object_in_two_tasks() -> None:
+    """The tasks leave their blocks in the order in which they entered them."""
+    block, seen = same_bits(), list[bool]()
+
+    async def task(delay: int) -> None:
+        with block:
+            for _ in range(delay):
+                await asyncio.sleep(0)
+            seen.append(ours())
+        seen.append(is_active())
+
+    async def both() -> None:
+        await asyncio.gather(task(2), task(3))
+
+    asyncio.run(both())
+    assert seen == [True, False, True, False]
 
 
 def test_other_threads_use_aten() -> None:

@@ -321,7 +321,7 @@ def test_stop_closes_its_own_session_only() -> None:
 
 def test_exit_without_enter_changes_nothing() -> None:
     users = context._installation._users
-    with pytest.raises(KeyError):
+    with pytest.raises(RuntimeError, match="this thread has not entered the block"):
         same_bits().__exit__(None, None, None)
     assert context._installation._users == users
 

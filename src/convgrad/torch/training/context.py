@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ContextDecorator, ExitStack, contextmanager, nullcontext
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
@@ -65,15 +66,16 @@ class _Setting:
 
 
 Decorated = TypeVar("Decorated", bound=Function)
-_in_context: ContextVar[_Setting | None] = ContextVar("convgrad_same_bits", default=None)
+_in_context: ContextVar[tuple[_Setting, ...]] = ContextVar("convgrad_same_bits", default=())  # of the open blocks
 _started: list[_Setting] = []  # the contexts that `start` has opened, for all threads
 
 
 @contextmanager
 def passing() -> Iterator[list[str]]:
     """Let operators that may vary pass in a block of this thread, and add their names to a list that is yielded."""
-    setting, passed = _current(), list[str]()
-    token = _in_context.set(None if setting is None else _Setting(False, passed))
+    passed = list[str]()
+    more = (_Setting(False, passed),) if is_active() else ()
+    token = _in_context.set((*_in_context.get(), *more))
     try:
         yield passed
     finally:
@@ -86,7 +88,8 @@ def is_active() -> bool:
 
 
 def _current() -> _Setting | None:
-    return _in_context.get() or (_started[-1] if _started else None)
+    settings = _in_context.get() or _started
+    return settings[-1] if settings else None
 
 
 class same_bits(ContextDecorator):
@@ -117,7 +120,7 @@ class same_bits(ContextDecorator):
         if not isinstance(strict, bool):  # A2
             refuse("A2", "same_bits", f"strict must be True or False; got {strict!r:.200}")
         self._setting = _Setting(strict)
-        self._tokens: dict[int, list[Token[_Setting | None]]] = {}  # by thread
+        self._entered: Counter[int] = Counter()  # number of open blocks by thread
 
     def __call__(self, function: Decorated) -> Decorated:
         """Return a function that runs in a block of its own.
@@ -136,20 +139,24 @@ class same_bits(ContextDecorator):
     def __enter__(self) -> same_bits:
         """Replace the kernels, unless a surrounding block has replaced them."""
         _installation.acquire()
-        self._tokens.setdefault(threading.get_ident(), []).append(_in_context.set(self._setting))
+        self._entered[threading.get_ident()] += 1
+        _in_context.set((*_in_context.get(), self._setting))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Take the kernels back at the end of the outermost block."""
-        token = self._tokens[threading.get_ident()].pop()
-        try:
-            _in_context.reset(token)
-        except ValueError:  # a generator was closed in another context, which never had the setting
-            pass
-        finally:
-            _installation.release()
+        if not self._entered[threading.get_ident()]:
+            raise RuntimeError(
+                "same_bits: this thread has not entered the block. Leave it in the thread that entered it"
+            )
+        self._entered[threading.get_ident()] -= 1
+        settings = _in_context.get()
+        if self._setting in settings:  # unless a generator is closed in another context, which never had the setting
+            last = len(settings) - 1 - settings[::-1].index(self._setting)
+            _in_context.set(settings[:last] + settings[last + 1 :])
+        _installation.release()
 
     def start(self) -> same_bits:
         """Open the context for all threads, until `stop`. Does nothing if it is open."""
