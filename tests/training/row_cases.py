@@ -30,6 +30,11 @@ def _adam(d: Draw) -> tuple[Any, ...]:
     return (*lists, [d(5, 7), d(3)], *squares, [torch.tensor(3.0), torch.tensor(3.0)])
 
 
+def _zeros(d: Draw, *shape: int) -> torch.Tensor:
+    """Return zeros of both signs."""
+    return d(*shape) * 0
+
+
 _CONV = (2, 1), (1, 0), (1, 1)
 _STATS = False, 0.25, 0.5
 CASES: dict[str, tuple[Call, _OPTIONS]] = {
@@ -40,6 +45,17 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
     "lerp.Tensor": (lambda d: (d(*IMAGES), d(*IMAGES), abs(d(*IMAGES)) / 4), {}),
     "addcmul": (lambda d: (d(*IMAGES), d(*IMAGES), d(*IMAGES)), {"value": 0.5}),
     "addcdiv": (lambda d: (d(*IMAGES), d(*IMAGES), _two_or_half(d(*IMAGES))), {"value": 0.5}),
+    **{name: (lambda d: (_zeros(d, *IMAGES), _zeros(d, *IMAGES)), {}) for name in ("maximum", "minimum")},
+    **{
+        f"{name}.Tensor": (lambda d: (_zeros(d, *IMAGES), _zeros(d, *IMAGES)), {})
+        for name in ("clamp", "clamp_min", "clamp_max")
+    },
+    **{name: (lambda d: (_zeros(d, *IMAGES), [0, 2]), {}) for name in ("amax", "amin")},
+    "aminmax": (lambda d: (_zeros(d, 3, 16, 64, 64),), {"dim": 1}),
+    "_aminmax.dim": (lambda d: (_zeros(d, *IMAGES), 1), {}),
+    **{
+        name: (lambda d: (_zeros(d, 3, 16, 64, 64),), {}) for name in ("_aminmax", "max", "min", "median", "nanmedian")
+    },
     "sqrt": (lambda d: (d(*IMAGES) ** 2,), {}),
     "rsqrt": (lambda d: (_two_or_half(d(*IMAGES)) ** 2,), {}),
     "pow.Tensor_Scalar": (lambda d: (d(*IMAGES), 3), {}),

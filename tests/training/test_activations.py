@@ -133,6 +133,29 @@ def test_norms_of_rows_are_within_their_bounds(kind: str, shape: tuple[int, ...]
         assert ((mine.grad.double() - theirs.grad).abs() <= 6 * u * g.abs().max() * x.numel()).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("norm", ["layer", "group", "batch"])
+def test_gradients_of_norms_in_16_bits(norm: str, dtype: torch.dtype) -> None:
+    """Their error is that of one rounding to 16 bits, although the mean is much larger than the deviation."""
+    torch.manual_seed(0)
+    x, g, weight = (torch.randn(4, 8, 64) + 30).to(dtype), torch.randn(4, 8, 64).to(dtype), torch.rand(8).to(dtype)
+    calls: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+        "layer": lambda x, w: F.layer_norm(x.mT, (8,), w).mT,
+        "group": lambda x, w: F.group_norm(x, 2, w),
+        "batch": lambda x, w: F.batch_norm(x, None, None, w, training=True),
+    }
+
+    def gradients(to: torch.dtype) -> tuple[torch.Tensor, ...]:
+        learnt = [one.to(to, copy=True).requires_grad_() for one in (x, weight)]
+        return torch.autograd.grad(calls[norm](*learnt), learnt, g.to(to))
+
+    with same_bits():
+        found = gradients(dtype)
+    exact = gradients(torch.float64)
+    for one, other in zip(found, exact, strict=True):
+        assert ((one.double() - other).norm() <= torch.finfo(dtype).eps / 2 * other.norm()).all()
+
+
 LAYOUTS: dict[str, Map] = {
     "contiguous": lambda x: x,
     "channels last": lambda x: x.contiguous(memory_format=torch.channels_last),

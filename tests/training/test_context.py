@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import warnings
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 import convgrad.torch as ct
 from convgrad.errors import ConvgradError, InvalidAttributeError, UnsupportedError
 from convgrad.torch import same_bits
+from convgrad.torch.training.context import is_active
 
 NUMBER = torch.tensor([float.fromhex("0x1.cf3238p+0")])  # torch.sqrt is one ulp off
 IEEE = torch.tensor([float.fromhex("0x1.585a14p+0")])
@@ -82,6 +84,43 @@ def test_generator_closed_in_another_context() -> None:
     generator.close()
 
 
+def test_block_left_in_another_thread() -> None:
+    errors: list[str] = []
+
+    def leave() -> None:
+        try:
+            block.__exit__(None, None, None)
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    block = same_bits()
+    with block:
+        thread = threading.Thread(target=leave)
+        thread.start()
+        thread.join()
+        assert ours()
+    assert errors == ["same_bits: this thread has not entered the block. Leave it in the thread that entered it"]
+    assert not is_active()
+
+
+def test_one_object_in_two_tasks() -> None:
+    """The tasks leave their blocks in the order in which they entered them."""
+    block, seen = same_bits(), list[bool]()
+
+    async def task(delay: int) -> None:
+        with block:
+            for _ in range(delay):
+                await asyncio.sleep(0)
+            seen.append(ours())
+        seen.append(is_active())
+
+    async def both() -> None:
+        await asyncio.gather(task(2), task(3))
+
+    asyncio.run(both())
+    assert seen == [True, False, True, False]
+
+
 def test_other_threads_use_aten() -> None:
     seen: list[bool] = []
     with same_bits():
@@ -146,6 +185,20 @@ def test_warning_where_not_strict() -> None:
 def test_unserved_calls_raise(call: object) -> None:
     with same_bits(), torch.no_grad(), pytest.raises((UnsupportedError, NotImplementedError)):
         call()
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch is built without oneDNN")
+@pytest.mark.parametrize(
+    "call",
+    [torch.tanh, torch.relu, lambda x: x + x, lambda x: x.softmax(-1), lambda x: F.avg_pool2d(x, 2), lambda x: x * x],
+)
+def test_tensors_of_onednn_are_refused(call: Callable[[torch.Tensor], object]) -> None:
+    given = torch.ones(1, 2, 4, 4).to_mkldnn()
+    with same_bits(), pytest.raises(UnsupportedError, match="has no specified order for MkldnnCPU tensors"):
+        call(given)
+    call(given)
+    with same_bits():
+        assert given.clone().shape == given.shape
 
 
 def test_integers_and_booleans_pass() -> None:

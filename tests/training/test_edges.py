@@ -27,6 +27,12 @@ def _moved(mean: Tensor | None, variance: Tensor | None) -> list[Tensor | None]:
     return [mean, variance]
 
 
+def _gradient_in_place(function: Callable[..., Tensor], *numbers: float) -> Tensor:
+    """Return the gradient of a function that replaces its input by its result."""
+    x = torch.tensor([-2.0, -0.5, 0.0, 0.3, 1.0], requires_grad=True)
+    return torch.autograd.grad(function(x * 1, *numbers).sum(), x)[0]
+
+
 def _norm_of(*shape: int) -> Any:
     x = torch.ones(shape)
     channels, positions = x.shape[1], x[0, :1].numel()
@@ -39,6 +45,13 @@ CALLS: dict[str, Callable[[], Any]] = {
     "glu of a scalar": lambda: torch.nn.functional.glu(torch.ones(())),
     "glu of the first of two": lambda: torch.nn.functional.glu(torch.zeros(4, 3), 0),
     "celu with alpha 0": lambda: torch.celu(torch.ones(2), 0.0),
+    **{
+        f"{name} in place with alpha {alpha}": lambda name=name, alpha=alpha: _gradient_in_place(
+            getattr(torch.nn.functional, f"{name}_"), alpha
+        ).round(decimals=6)
+        for name, alphas in {"elu": (-0.5, 0.0, 0.5), "celu": (-0.5, 0.5), "leaky_relu": (-0.5, 0.5)}.items()
+        for alpha in alphas
+    },
     "bool minus float": lambda: torch.tensor([True]) - 1.5,
     "addcdiv of integers": lambda: torch.addcdiv(torch.ones(2), torch.tensor(4), torch.tensor(2)),
     "mm of two types": lambda: torch.ones(2, 2) @ torch.ones(2, 2).bfloat16(),
@@ -91,6 +104,14 @@ def test_the_same_as_outside(name: str, inside: dict[str, Any]) -> None:
     if name.startswith("group norm") and expected is RuntimeError:
         pytest.skip("this PyTorch refuses empty groups")
     assert inside[name] == expected
+
+
+def test_elu_in_place_with_a_negative_scale() -> None:
+    """PyTorch returns a wrong gradient, because a positive number then has a negative result."""
+    with same_bits():
+        for numbers in ((1.0, -1.0, 1.0), (1.0, 1.0, -1.0)):
+            with pytest.raises(RuntimeError, match="In-place elu has no gradient for a negative slope"):
+                _gradient_in_place(aten.elu_, *numbers)
 
 
 def _norms(x: torch.dtype, p: torch.dtype) -> list[Any]:

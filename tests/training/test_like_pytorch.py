@@ -142,6 +142,16 @@ CALLS: dict[str, Call] = {
     "uniform numbers of an empty range": lambda: x(3).uniform_(2, 1),
     "chances above 1": lambda: x(3).bernoulli_(1.5),
     "normal numbers of tensors": lambda: torch.normal(x(3), x(3)),
+    **{
+        f"normal numbers of mean {mean} and deviations {std}": lambda mean=mean, std=std: torch.normal(
+            mean, torch.tensor(std)
+        )
+        for mean in (0.0, x(2))
+        for std in ([-1.0, 2.0], [float("nan"), 2.0], [-0.0, 2.0])
+    },
+    "normal numbers of no deviation": lambda: torch.normal(0.0, torch.zeros(0)),
+    "normal numbers of a negative deviation": lambda: torch.normal(x(3), -1.0),
+    "chances of NaN": lambda: torch.bernoulli(torch.tensor([float("nan")])),
     "distributions": lambda: torch.distributions.Normal(x(3), x(3)).sample(),
     "index assignment": lambda: x(4, 3).index_put_((torch.tensor([1, 1]),), torch.tensor(7.0)),
     "assignment of bools": lambda: torch.zeros(4, dtype=torch.bool).index_put_(
@@ -255,6 +265,29 @@ def test_indexed_writes(name: str, dtype: torch.dtype, accumulate: bool) -> None
                 assert gradient > 0
 
 
+BEGUN_INSIDE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "log of a sigmoid": F.logsigmoid,
+    "batch norm": lambda x: F.batch_norm(x, None, None, training=True) ** 3,
+    "layer norm": lambda x: F.layer_norm(x, x.shape[-1:]) ** 3,
+    "group norm": lambda x: F.group_norm(x, 2) ** 3,
+    "cross entropy": lambda x: F.cross_entropy(x, torch.arange(30).reshape(5, 6) % 4),
+}
+
+
+@pytest.mark.parametrize("name", BEGUN_INSIDE)
+def test_a_gradient_after_the_block(name: str) -> None:
+    """PyTorch computes it from what the block has saved."""
+    torch.manual_seed(0)
+    given = torch.randn(5, 4, 6)
+    for values in (given, given[0, 0, 0]) if name.startswith("log") else (given,):
+        learnt, exact = values.clone().requires_grad_(), values.double().requires_grad_()
+        with same_bits():
+            result = BEGUN_INSIDE[name](learnt)
+        result.sum().backward()
+        BEGUN_INSIDE[name](exact).sum().backward()
+        torch.testing.assert_close(learnt.grad, exact.grad, check_dtype=False)
+
+
 def test_not_strict_lets_powers_and_norms_pass() -> None:
     with same_bits(strict=False):
         for call in (lambda: x(3) ** 1.7, lambda: torch.norm(x(3), 3)):
@@ -288,7 +321,7 @@ def test_stop_closes_its_own_session_only() -> None:
 
 def test_exit_without_enter_changes_nothing() -> None:
     users = context._installation._users
-    with pytest.raises(KeyError):
+    with pytest.raises(RuntimeError, match="this thread has not entered the block"):
         same_bits().__exit__(None, None, None)
     assert context._installation._users == users
 

@@ -208,6 +208,29 @@ def test_losses_and_gradients_near_f64(loss: str, reduction: str) -> None:
         assert ((found.double() - expected).abs() <= (terms + 8) * 2.0**-24 * (1 + expected.abs().max() * 4)).all()
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", [BF16, F16])
+def test_the_mean_of_many_labels_in_16_bits(dtype: torch.dtype, weighted: bool) -> None:
+    """The number of labels is rounded to 257 + 1 in bf16, and to infinity in f16."""
+    labels = torch.arange({BF16: 257, F16: 65_537}[dtype]) % 4
+    x, weight = torch.zeros(len(labels), 4, dtype=dtype), torch.tensor([1.0, 1.75, 1.25, 0.875]) if weighted else None
+    given, exact = x.clone().requires_grad_(), x.double().requires_grad_()
+    with same_bits():
+        torch.nn.functional.nll_loss(given, labels, None if weight is None else weight.to(dtype)).backward()
+    torch.nn.functional.nll_loss(exact, labels, None if weight is None else weight.double()).backward()
+    assert given.grad is not None
+    assert exact.grad is not None
+    assert torch.equal(given.grad, exact.grad.to(dtype))
+
+
+@pytest.mark.parametrize("name", [name for row in ROWS if row.corrects for name in row.names])
+def test_zeros_are_positive(name: str) -> None:
+    with same_bits():
+        found = tree_leaves(results(name, drawing(F32, False)))
+        assert not any((one.signbit() | (one != 0)).any() for one in found)
+    torch.testing.assert_close(found, tree_leaves(results(name, drawing(F32, False))), rtol=0, atol=0)
+
+
 def test_max_error_reaches_convolutions() -> None:
     torch.manual_seed(0)
     x, w = torch.randn(1, 64, 28, 28), torch.randn(64, 64, 3, 3)

@@ -78,6 +78,11 @@ def elu_backward(
     grad_output: Tensor, alpha: float, scale: float, input_scale: float, is_result: bool, self_or_result: Tensor
 ) -> Tensor:
     """Return the gradient of ELU from its result, or from its input."""
+    if is_result and min(alpha, scale, input_scale) < 0:  # the sign of a result is not that of its input
+        raise RuntimeError(
+            "In-place elu has no gradient for a negative slope. Use the function that returns a new tensor; got "
+            f"alpha={alpha}, scale={scale} and input_scale={input_scale}"
+        )
     name = "elu_backward_of_result" if is_result else "elu_backward"
     return elements(name, grad_output, self_or_result, alpha * scale, scale, input_scale)
 

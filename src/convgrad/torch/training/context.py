@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ContextDecorator, ExitStack, contextmanager, nullcontext
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
@@ -29,7 +30,7 @@ from convgrad.torch.training.expected import (
     kind_of,
     kind_of_lists,
 )
-from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, cure_of, group_of, rows
+from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, cure_of, group_of, is_move, rows
 from convgrad.torch.training.replay import Replays
 from convgrad.torch.training.row import (
     LOW,
@@ -53,6 +54,7 @@ _KINDS = 256  # kinds of arguments that are kept per operator
 _CHECKED = "convolution", "nll_loss", "group_norm"  # functions that check arguments: PyTorch's check refuses too much
 _OF_LISTS = "_fused_"  # a step of an optimizer on lists of tensors
 _UNSERVED = ("SparseCPU", "SparseCsrCPU", "QuantizedCPU", "NestedTensorCPU")  # layouts of no row
+_ONEDNN = "MkldnnCPU"  # the layout of oneDNN, whose arithmetic depends on the processor, that of fixed operators too
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,15 +66,16 @@ class _Setting:
 
 
 Decorated = TypeVar("Decorated", bound=Function)
-_in_context: ContextVar[_Setting | None] = ContextVar("convgrad_same_bits", default=None)
+_in_context: ContextVar[tuple[_Setting, ...]] = ContextVar("convgrad_same_bits", default=())  # of the open blocks
 _started: list[_Setting] = []  # the contexts that `start` has opened, for all threads
 
 
 @contextmanager
 def passing() -> Iterator[list[str]]:
     """Let operators that may vary pass in a block of this thread, and add their names to a list that is yielded."""
-    setting, passed = _current(), list[str]()
-    token = _in_context.set(None if setting is None else _Setting(False, passed))
+    passed = list[str]()
+    more = (_Setting(False, passed),) if is_active() else ()
+    token = _in_context.set((*_in_context.get(), *more))
     try:
         yield passed
     finally:
@@ -85,7 +88,8 @@ def is_active() -> bool:
 
 
 def _current() -> _Setting | None:
-    return _in_context.get() or (_started[-1] if _started else None)
+    settings = _in_context.get() or _started
+    return settings[-1] if settings else None
 
 
 class same_bits(ContextDecorator):
@@ -116,7 +120,7 @@ class same_bits(ContextDecorator):
         if not isinstance(strict, bool):  # A2
             refuse("A2", "same_bits", f"strict must be True or False; got {strict!r:.200}")
         self._setting = _Setting(strict)
-        self._tokens: dict[int, list[Token[_Setting | None]]] = {}  # by thread
+        self._entered: Counter[int] = Counter()  # number of open blocks by thread
 
     def __call__(self, function: Decorated) -> Decorated:
         """Return a function that runs in a block of its own.
@@ -135,20 +139,24 @@ class same_bits(ContextDecorator):
     def __enter__(self) -> same_bits:
         """Replace the kernels, unless a surrounding block has replaced them."""
         _installation.acquire()
-        self._tokens.setdefault(threading.get_ident(), []).append(_in_context.set(self._setting))
+        self._entered[threading.get_ident()] += 1
+        _in_context.set((*_in_context.get(), self._setting))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Take the kernels back at the end of the outermost block."""
-        token = self._tokens[threading.get_ident()].pop()
-        try:
-            _in_context.reset(token)
-        except ValueError:  # a generator was closed in another context, which never had the setting
-            pass
-        finally:
-            _installation.release()
+        if not self._entered[threading.get_ident()]:
+            raise RuntimeError(
+                "same_bits: this thread has not entered the block. Leave it in the thread that entered it"
+            )
+        self._entered[threading.get_ident()] -= 1
+        settings = _in_context.get()
+        if self._setting in settings:  # unless a generator is closed in another context, which never had the setting
+            last = len(settings) - 1 - settings[::-1].index(self._setting)
+            _in_context.set(settings[:last] + settings[last + 1 :])
+        _installation.release()
 
     def start(self) -> same_bits:
         """Open the context for all threads, until `stop`. Does nothing if it is open."""
@@ -209,7 +217,7 @@ class _Installation:
     def _kernel(self, name: str, key: str) -> Function:
         """Return the function that computes or refuses an operator in the context, and calls ATen elsewhere."""
         if (name, key) not in self._kernels:
-            original = torch.library.get_kernel(name, key).call_boxed
+            original = torch.library.get_kernel(name, torch._C._dispatch_key_parse(key)).call_boxed
             row, stores = rows().get(name.removeprefix("aten::"), _NO_ROW) if key == _CPU else _NO_ROW
             kernel = _refusing(name, key, original) if row is None else _computing(name, row, stores, original)
             self._kernels[name, key] = kernel
@@ -231,6 +239,8 @@ def _replaced() -> Iterator[tuple[str, str]]:
             yield name, _CPU
         if group != FIXED_GROUP:
             yield from ((name, key) for key in unserved if has(name, key))
+        if not is_move(name) and has(name, _ONEDNN):
+            yield name, _ONEDNN
 
 
 def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> Function:
@@ -259,7 +269,9 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
         is_low = caller_args is not args and not LOW.isdisjoint(floats or {torch.get_default_dtype()})
         passes = not is_float and row.integers == PASS and not getattr(kwargs.get("dtype"), "is_floating_point", False)
         to_aten = passes or (passed_on is not None and not is_low and passed_on(*args, **kwargs))
-        forms = expected(operator, caller_args, kwargs) if is_checked and not to_aten else None  # also raises
+        forms = (
+            expected(operator, caller_args, kwargs) if is_checked and not (to_aten or row.corrects) else None
+        )  # also raises
         if len(ways) >= _KINDS:
             ways.clear()
         ways[kind] = _Way("", bool(to_aten), not is_float and row.integers == PROMOTE, forms, Replays())
@@ -277,8 +289,11 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
             reason, to_aten, promotes, forms, replays = ways.get(kind) or way_of(kind, caller_args, args, kwargs)
             if reason:
                 return _refused(name, reason, original, keys, args, kwargs)
-            if to_aten:
-                return original(keys, *args, **kwargs)
+            if to_aten or row.corrects:
+                results = original(keys, *args, **kwargs)
+                if not to_aten:
+                    function(results)
+                return results
             outs = [cast(Tensor, kwargs.pop(out)) for out in out_names]
             if promotes:
                 args = tuple([_promoted(value) for value in args])

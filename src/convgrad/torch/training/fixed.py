@@ -7,7 +7,7 @@ several threads, instruction sets, memory formats and sizes.
 from __future__ import annotations
 
 _ARITHMETIC = """
-    abs add ceil clamp clamp_max clamp_min copysign div floor fmod frac maximum minimum fmax fmin mul neg reciprocal
+    abs add ceil clamp clamp_max clamp_min copysign div floor fmod frac fmax fmin mul neg reciprocal
     remainder round sgn sign sub trunc floor_divide rsub nan_to_num
     relu threshold threshold_backward hardtanh hardtanh_backward leaky_relu leaky_relu_backward _prelu_kernel
     _prelu_kernel_backward hardsigmoid hardsigmoid_backward hardswish hardswish_backward hardshrink
@@ -17,7 +17,7 @@ _ARITHMETIC = """
 _COMPARISONS = """
     eq ne lt le gt ge equal isnan isinf isneginf isposinf isin logical_and logical_not logical_or logical_xor
     bitwise_and bitwise_not bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift __lshift__ __rshift__
-    __ilshift__ __irshift__ signbit all any amax amin argmax argmin max min aminmax _aminmax sort topk kthvalue median
+    __ilshift__ __irshift__ signbit all any argmax argmin max min sort topk kthvalue median
     nanmedian mode cummax cummin _cummax_helper _cummin_helper count_nonzero nonzero nonzero_static searchsorted
     bucketize unique_consecutive unique_dim _unique _unique2 bincount max_pool2d_with_indices max_pool3d_with_indices
     max_pool2d_with_indices_backward max_pool3d_with_indices_backward adaptive_max_pool2d adaptive_max_pool3d

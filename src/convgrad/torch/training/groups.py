@@ -17,7 +17,7 @@ from convgrad.torch.training import (  # noqa: F401 - they fill ROWS
     random,
     sums,
 )
-from convgrad.torch.training.fixed import FIXED, OTHER_LIBRARIES
+from convgrad.torch.training.fixed import FIXED, MOVES, OTHER_LIBRARIES
 from convgrad.torch.training.row import ROWS, OperatorRow, overloads_of
 
 FIXED_GROUP, OURS, VARIES = "fixed", "ours", "may vary"
@@ -76,6 +76,12 @@ _COMPOSITES = """
     rand rand_like randn randn_like uniform bernoulli exponential index_put random normal arange
 """
 _MADE_OF_OTHERS = frozenset(_COMPOSITES.split())  # they only call other operators, which have groups of their own
+
+
+def is_move(name: str) -> bool:
+    """Return whether an operator only moves data, such as "aten::clone"."""
+    packet = name.partition("::")[2].split(".")[0]
+    return packet in MOVES or packet.removesuffix("_") in MOVES
 
 
 def cure_of(name: str) -> str:

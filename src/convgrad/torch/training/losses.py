@@ -155,6 +155,20 @@ def _places(labels: Tensor, ignore_index: int, x: Tensor) -> tuple[Tensor, Tenso
     return used, index
 
 
+def _weights(used: Tensor, index: Tensor, weight: Tensor | None, classes: int) -> Tensor | None:
+    """Return the weight of each label, 0 for labels that are not used; None if all others have weight 1."""
+    if weight is None:
+        return None
+    if weight.shape != (classes,):
+        raise RuntimeError(f"nll_loss: weight must have one value per class, {classes}; got {tuple(weight.shape)}")
+    return torch.where(used, weight.float()[index], 0)
+
+
+def _sum_of_weights(used: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the sum of the weights in f64."""
+    return used.sum().double() if weights is None else total(weights)  # the former is a sum of integers
+
+
 @row(
     "nll_loss_forward",
     "nll_loss2d_forward",
@@ -168,18 +182,12 @@ def nll_loss(
     """Return the negative log likelihood, and the sum of the targets' weights."""
     x, labels = (self, target) if self.dim() > 1 else (self.unsqueeze(0), target.reshape(1))
     used, index = _places(labels, ignore_index, x)
+    weights = _weights(used, index, weight, x.shape[1])
     losses = -x.float().gather(1, index.unsqueeze(1)).squeeze(1)
-    if weight is not None and weight.shape != (x.shape[1],):
-        raise RuntimeError(f"nll_loss: weight must have one value per class, {x.shape[1]}; got {tuple(weight.shape)}")
-    if weight is None:
-        all_weights = used.sum().double()  # a sum of integers
-    else:
-        weights = torch.where(used, weight.float()[index], 0)
-        losses, all_weights = losses * weights, total(weights)
-    losses = torch.where(used, losses, 0)
+    losses = torch.where(used, losses if weights is None else losses * weights, 0)
     if reduction == _NONE:
         return losses.reshape(target.shape).to(self.dtype), self.new_zeros(())
-    loss = total(losses)
+    loss, all_weights = total(losses), _sum_of_weights(used, weights)
     loss = loss / all_weights if reduction == _MEAN else loss
     return rounded(loss, self.dtype), rounded(all_weights, self.dtype)
 
@@ -188,7 +196,8 @@ def nll_loss(
     "nll_loss_backward",
     "nll_loss2d_backward",
     formula="-(weight * grad_output) at the targets, 0 elsewhere; the mean is divided by the sum of the weights",
-    bound="2 u abs(result)",
+    order=SECTIONS,
+    bound="(3 u + h v) abs(result), if no weight is negative",
 )
 def nll_loss_backward(
     grad_output: Tensor,
@@ -199,14 +208,18 @@ def nll_loss_backward(
     ignore_index: int,
     total_weight: Tensor,
 ) -> Tensor:
-    """Return the gradient of the negative log likelihood."""
+    """Return the gradient of the negative log likelihood.
+
+    The sum of the weights is added again, because ``total_weight`` has the type of ``self``, and is infinite for 65,520
+    labels in f16.
+    """
     x, labels = (self, target) if self.dim() > 1 else (self.unsqueeze(0), target.reshape(1))
     used, index = _places(labels, ignore_index, x)
     gradient = grad_output.float() if reduction == _NONE else grad_output.float().expand(labels.shape)
-    if weight is not None:
-        gradient = gradient * weight.float().reshape(-1)[index]
+    weights = _weights(used, index, weight, x.shape[1])
+    gradient = gradient if weights is None else gradient * weights
     if reduction == _MEAN:
-        gradient = gradient / total_weight.float()
+        gradient = gradient / _sum_of_weights(used, weights).float()
     gradient = torch.where(used, -gradient.reshape(labels.shape), 0).to(self.dtype)
     return torch.zeros_like(x).scatter(1, index.unsqueeze(1), gradient.unsqueeze(1)).reshape(self.shape)
 

@@ -266,18 +266,20 @@ _GROUPS = f"{SECTIONS} of each image and channel, then the 16-ary tree over the 
 def group_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
 ) -> Stats:
-    """Return the input with each group of channels of an image normalized, and the groups' means and 1/deviations."""
+    """Return the input with each group of channels of an image normalized, and the groups' means and 1/deviations.
+
+    The latter are f32, because a mean of 16 bits would make the gradient of a weight wrong by some percent.
+    """
     _check_types(input, weight, bias)
-    types = {input.dtype, *[tensor.dtype for tensor in (weight, bias) if tensor is not None]}
-    saved = input.dtype if len(types) == 1 else torch.float32
     if not C * HxW:
-        return torch.empty_like(input), *[torch.full((N, group), value, dtype=saved) for value in (0.0, math.nan)]
+        moments = [torch.full((N, group), value, dtype=torch.float32) for value in (0.0, math.nan)]
+        return torch.empty_like(input), *moments
     view = _images(input, N, C, HxW)
     program = ChannelProgram(input.numel())
     sums, count = _of_groups(program, program.sums_of("squares", view, combined=False), group), C // group * HxW
     *coefficients, _ = _moments(program, sums, (N, C), count, eps, _affine(weight, bias, C))
     result = program.mapped("normalize", view, view.tensor, coefficients=coefficients)
-    of_groups = _moments(program, sums, (N, group), count, eps, (_NO_WEIGHT, _NO_BIAS), saved)
+    of_groups = _moments(program, sums, (N, group), count, eps, (_NO_WEIGHT, _NO_BIAS))
     program.run()
     return result.reshape(input.shape), of_groups[0], of_groups[3]
 

@@ -122,6 +122,8 @@ def normal_of(mean: float | Tensor, std: float | Tensor = 1, *, generator: torch
     """Return normal random numbers with a mean and a deviation per element."""
     if not isinstance(mean, torch.Tensor):
         check_numbers(mean)
+    if isinstance(std, torch.Tensor) and not (std >= 0).all():
+        raise RuntimeError(f"normal expects all elements of std >= 0.0; got {float(std.min())}")
     shape = torch.broadcast_shapes(
         *[parameter.shape for parameter in (mean, std) if isinstance(parameter, torch.Tensor)]
     )

@@ -31,7 +31,8 @@ class OperatorRow:
     ``names`` are overloads such as "lerp.Scalar"; their in-place and ``out`` forms follow. ``formula`` has the
     operations in their order. ``order`` is the order of the sums, and ``bound`` the largest error of an element, where
     u = 2^-24. ``passed_on`` returns whether ATen computes a call, because it is then one IEEE operation per element.
-    ``integers`` is what happens to a call without floats: PASS, PROMOTE or SERVE.
+    ``integers`` is what happens to a call without floats: PASS, PROMOTE or SERVE. If a row ``corrects``, ATen
+    computes the operator, and ``function`` changes its results in place.
     """
 
     names: tuple[str, ...]
@@ -42,6 +43,7 @@ class OperatorRow:
     types: frozenset[torch.dtype]
     passed_on: Function | None
     integers: str = PASS
+    corrects: bool = False
 
 
 class UnservedError(Exception):
@@ -73,6 +75,16 @@ def row(
         return function
 
     return add
+
+
+def positive_zeros(*names: str, formula: str) -> None:
+    """Add operators whose results have the bits of ATen, but for the sign of a zero."""
+
+    def correct(results: Tensor | tuple[Tensor, ...]) -> None:
+        for result in results if isinstance(results, tuple) else (results,):
+            result.add_(0.0)  # -0 + 0 is 0
+
+    ROWS.append(OperatorRow(names, formula, NO_SUM, "0", correct, ELEMENTWISE, None, corrects=True))
 
 
 @cache
