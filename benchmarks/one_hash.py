@@ -36,9 +36,11 @@ FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channel
 def train(memory_format=torch.contiguous_format):
     torch.manual_seed(0)
     features = nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.AdaptiveAvgPool2d(1)
-    model = nn.Sequential(*features, nn.Flatten(), nn.Linear(32, 10)).to(memory_format=memory_format)
+    model = nn.Sequential(*features, nn.Flatten(), nn.Linear(32, 10))
+    model = model.to(memory_format=memory_format)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    images, labels = torch.rand(16, 3, 32, 32).to(memory_format=memory_format), torch.arange(16) % 10
+    images = torch.rand(16, 3, 32, 32).to(memory_format=memory_format)
+    labels = torch.arange(16) % 10
     for _ in range(10):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(images), labels).backward()

@@ -24,6 +24,8 @@ STAND_INS = (
 )
 stand_in = MagicMock(__version__="0.10", __version_info__=(0, 10))  # which convgrad.jax looks at
 stand_in.array = stand_in.core = stand_in  # convgrad.dask: that dask.array.Array is dask.array.core.Array
+stand_in.nn.Module = type("Module", (), {"__module__": "torch.nn"})  # types in signatures, by their names
+stand_in.lax.ConvDimensionNumbers = type("ConvDimensionNumbers", (), {"__module__": "jax.lax"})
 MADE_BY_CALLS = {"convgrad.Compiled", "convgrad.Partials", "convgrad.Pullback", "convgrad.graph.CompiledPartition"}
 sys.modules |= dict.fromkeys(STAND_INS.split(), stand_in)
 
@@ -68,13 +70,16 @@ def signature(app: Any, what: str, name: str, thing: Any, options: Any, given: s
     """Return a signature with the names that types have in the source; none of what only calls make."""
     if name in MADE_BY_CALLS:
         return "", None
-    return given and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", given).replace("<factory>", "..."), result
+    given, result = (text and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", text) for text in (given, result))
+    return given and given.replace("<factory>", "..."), result
 
 
 def fields(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """Say nothing of a field of which there is nothing but its number."""
+    """Say nothing of a field of which there is nothing but its number, nor of parameters that only calls pass."""
     if lines and lines[0].startswith("Alias for field number"):
         lines.clear()
+    if name in MADE_BY_CALLS:
+        lines[:] = re.sub(r"(?m)^:param .*\n(?: +.*\n)*", "", "\n".join(lines)).split("\n")
 
 
 def colons(app: Any, doctree: nodes.document) -> None:

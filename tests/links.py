@@ -1,4 +1,4 @@
-"""Whether a built site holds together: internal links lead somewhere, images have words, products keep their asterisks.
+"""Whether a built site holds together: links lead somewhere, images have words, products asterisks, types their names.
 
 ``python tests/links.py build/site`` prints what does not, a line each, and counts the links that lead outside.
 """
@@ -24,6 +24,7 @@ class Page(HTMLParser):
         self.links: list[str] = []
         self.wordless: list[str] = []
         self.feed(text)
+        self.stand_ins = sorted(set(re.findall(r"MagicMock|\w*ForwardRef|:raises", text)))  # in signatures and fields
         self.products = re.findall(r"[^>\s]*\w<em>[^<]*</em>\w+", text)  # a*b + c*d without backticks
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -48,6 +49,7 @@ def findings(site: Path) -> Iterator[str]:
         where = path.relative_to(site.resolve())
         yield from (f"{where}: the image {source} has no alt text" for source in page.wordless)
         yield from (f"{where}: {product} has lost its asterisks to emphasis" for product in page.products)
+        yield from (f"{where}: {text} is not for readers" for text in page.stand_ins)
         for link in dict.fromkeys(page.links):
             parts = urlsplit(link)
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path

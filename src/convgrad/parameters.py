@@ -82,7 +82,7 @@ TEXTS: Mapping[str, str | Mapping[Any, str]] = {  # the text of a parameter, or 
         "nothing."
     ),
     # operators by name
-    "operator": 'The name of the operator, for example "ConvolutionBackwardWeights".',
+    "operator": 'The name of the operator, for example ``"ConvolutionBackwardWeights"``.',
     "inputs": "The arrays and shapes of the operator, in the order of its document, optional inputs last.",
     "shapes": "One shape per input, in the order of the operator's document; for a shape input, its values.",
     "attributes": "The attributes of the operator, by the names of its document.",

@@ -144,7 +144,7 @@ def step_times(page: Path) -> str:
     rows: dict[str, dict[str, str]] = {}
     for row in rows_of("step_times.csv"):
         rows.setdefault(row["network"], {})[row["format"]] = f"{float(row['to_torch']):.2f}"
-    shown = [("network", "contiguous", "`channels_last`")]
+    shown = [("network", "contiguous", "channels last")]
     for name, each in rows.items():
         last = "" if name == "audio" else each["channels_last"]  # a network of one axis has one format
         shown.append((TITLES[name], each["contiguous"], last))

@@ -22,7 +22,7 @@ LABELS = {  # by layer: where the label is from the point, and its anchor
     "to_mask_1x1": (9, 4, "start"),
     "3x3_s2_96_112": (9, 8, "start"),
     "long_row_1m": (9, 7, "start"),
-    "resnext_8_s2_56": (9, -2, "start"),
+    "resnext_8_s2_56": (9, 13, "start"),
     "31x31_64_28": (9, 10, "start"),
     "long_kernel_1024": (-2, 18, "end"),
 }

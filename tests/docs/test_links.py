@@ -44,6 +44,9 @@ def test_a_site_that_holds_together(site: Path, capsys: pytest.CaptureFixture[st
         ('<svg><use xlink:href="gone.svg#a"/></svg>', "gone.svg#a leads nowhere"),
         ('<a href="file:///work/page.html">x</a>', "file:///work/page.html leads nowhere"),
         ('<img src="gone.png" alt="gone">', "gone.png leads nowhere"),
+        ("model: &lt;MagicMock name='mock.nn'&gt;", "MagicMock is not for readers"),
+        ("tuple[TypeAliasForwardRef('Array')]", "TypeAliasForwardRef is not for readers"),
+        ("<p>:raises The errors are</p>", ":raises is not for readers"),
     ],
 )
 def test_what_is_planted_is_found(site: Path, planted: str, found: str) -> None:

@@ -39,6 +39,11 @@ def test_the_citation_is_of_this_version() -> None:
     said = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {convgrad.__version__}\n" in said
     assert f"\nlicense: {PROJECT['license']}\n" in said
+    title = re.search(r'^title: "(.*)"$', said, re.MULTILINE)
+    assert title is not None
+    entry = " ".join((DOCS / "cite.md").read_text(encoding="utf-8").split())
+    for field, value in {"title": title[1], "version": convgrad.__version__, "license": PROJECT["license"]}.items():
+        assert re.search(rf"\b{field} *= {{{re.escape(value)}}}", entry), field
 
 
 def test_the_newest_changes_are_of_this_version() -> None:

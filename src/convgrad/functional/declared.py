@@ -132,13 +132,11 @@ def on(compute: Callable[..., object], module: str, note: str, own: str = "") ->
             signature.bind(*positional, **named)
 
         vars(theirs_declared)["__signature__"] = signature.replace(parameters=parameters)
+        theirs_declared.__annotations__ = {"return": signature.return_annotation}
         theirs_declared.__module__, theirs_declared.__name__, theirs_declared.__qualname__ = module, name, name
         if declaration.__doc__ is not None:
-            text, _, raised = inspect.cleandoc(declaration.__doc__).partition(RAISES)
-            document = raised.partition("\n\n")[2].partition("\n\n>>>")[0]
-            theirs_declared.__doc__ = (
-                f"{text}{own}{RAISES}    The errors are those of :func:`convgrad.{name}`.\n\n{document}"
-            )
+            text = inspect.cleandoc(declaration.__doc__).partition("\n\n>>>")[0]
+            theirs_declared.__doc__ = text.replace(RAISES, own + RAISES)
         version = computed_by(compute, vars(function)["operator"], note=note)(theirs_declared)
         return version  # type: ignore[return-value]
 
