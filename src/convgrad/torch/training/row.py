@@ -45,7 +45,14 @@ class OperatorRow:
 
 
 class UnservedError(Exception):
-    """A row does not compute a call. The message continues "OPERATOR ..."."""
+    """A row does not compute a call. The message continues "OPERATOR ...", and ``cure`` says what to do.
+
+    Without ``cure``, it is the operator's.
+    """
+
+    def __init__(self, reason: str, cure: str = "") -> None:
+        super().__init__(reason)
+        self.cure = cure
 
 
 ROWS: list[OperatorRow] = []
