@@ -21,6 +21,7 @@ from tests.torch.library import LAYER, ArraysOfALibrary
 
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
+import convgrad.jax  # noqa: E402 - it needs JAX
 
 
 class TestArrays(ArraysOfALibrary):
@@ -102,6 +103,25 @@ def test_tracers_are_refused(transform: str) -> None:
         jax.jvp(inside, (src,), (src,))
     else:
         getattr(jax, transform)(inside)(src)
+
+
+def test_advice_about_two_types_works_in_a_trace() -> None:
+    def traced(convolution: Callable[..., Any], cast: bool) -> Any:
+        def layer(src: Any, weights: Any) -> Any:
+            weights = weights.astype(jnp.bfloat16)
+            return convolution(src, weights.astype(src.dtype) if cast else weights)
+
+        return jax.jit(layer)(jnp.ones((1, 3, 3, 1)), jnp.ones((1, 1, 1, 1)))
+
+    advice = r"Use weights\.astype\(src\.dtype\) \[T2\]"
+    with pytest.raises(InvalidDataTypeError, match=advice):
+        traced(convgrad.jax.convolution, cast=False)
+    assert traced(convgrad.jax.convolution, cast=True).dtype == F32
+    src, weights = jnp.ones((1, 3, 3, 1)), jnp.ones((1, 1, 1, 1), jnp.bfloat16)
+    with pytest.raises(InvalidDataTypeError, match=advice):
+        convgrad.convolution_backward(src, src, weights)
+    with pytest.raises(InvalidDataTypeError, match=r"Use numpy\.asarray\(weights, numpy\.float32\) \[T2\]"):
+        convgrad.convolution_backward(src, src, [[[[1.0]]]])
 
 
 def test_a_deleted_array_is_refused() -> None:

@@ -97,8 +97,8 @@ WORDS = {
         "pristine modules steps report"
     ),
     "torch.training": (
-        "row caller expected tensors replay channels elements functions activations sums products norms losses images "
-        "indexed optimizers random fixed groups context watch audit record processes"
+        "row arguments caller expected tensors replay channels elements functions activations sums products norms "
+        "losses images indexed optimizers random fixed groups context watch audit record processes"
     ),
 }
 ORDERS = {package: modules.split() for package, modules in WORDS.items()}

@@ -109,7 +109,7 @@ ROWS = [
     Row("T1", joint, [[1, 6, 1], Y, W], {}, ("src must be an array, as the gradient of weights",)),
     Row("T1", joint, [X, [1, 4, 1], W], {}, ("diff_dst must be an array",)),
     Row("T2", joint, [np.ones(X), np.ones(Y), W], {}, (
-        "Use numpy.asarray(src, numpy.float32) and numpy.asarray(diff_dst, numpy.float32)",)),
+        "Use src.astype(weights.dtype) and diff_dst.astype(weights.dtype)",)),
     Row("G6", joint, [X, (1, 3, 1), W], {}, ("diff_dst extent must be",)),
     Row("G9", joint, [X, Y, [3, 1]], {"needs": ["bias"]}, ("weights must hold 3 non-negative",)),
     # an out that another gradient reads: none is written

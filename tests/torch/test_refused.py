@@ -77,6 +77,12 @@ def test_what_is_no_memory_of_numbers_is_refused(make: Callable[[], Any], words:
             call(value)
 
 
+def test_advice_about_tensors_of_two_types() -> None:
+    src, weights = torch.ones(1, 3, 3, 1), torch.ones(1, 1, 1, 1, dtype=torch.bfloat16)
+    with pytest.raises(ConvgradError, match=r"Use weights\.to\(torch\.float32\) \[T2\]"):
+        convgrad.convolution(src, weights)
+
+
 @pytest.mark.long
 def test_fake_tensors_and_real_ones_among_them_are_refused() -> None:
     fake_tensor = pytest.importorskip("torch._subclasses.fake_tensor")

@@ -15,6 +15,7 @@ from convgrad.array_types import Array, Dtype
 from convgrad.arrays import libraries
 from convgrad.arrays.libraries import dlpack
 from convgrad.arrays.libraries.library import Library
+from convgrad.arrays.libraries.torch import TORCH
 from convgrad.arrays.mapped import seen_from
 from convgrad.arrays.overlap import overlaps, overlaps_itself
 from convgrad.engines.addresses import address_of
@@ -123,23 +124,35 @@ def is_shape(value: object) -> bool:
     return isinstance(shape, tuple) and len(shape) == 1 and "int" in str(dtype)
 
 
-def check_common(named: list[tuple[str, Format]], operator: str) -> Format:
-    """Return the number format that all operands have. Raise InvalidDataTypeError (rule T2) if formats differ."""
+def check_common(named: list[tuple[str, Format]], values: Mapping[str, object], operator: str) -> Format:
+    """Return the number format that all operands have. Raise InvalidDataTypeError (rule T2) if formats differ.
+
+    ``values`` has the caller's operands by name.
+    """
     common = named[0][1]
     if [fmt for _, fmt in named if fmt is not common]:  # T2
         got = ", ".join(f"{name} {fmt}" for name, fmt in named)
-        refuse("T2", operator, f"all operands must have one type; got {got}{_conversion(named)}")
+        refuse("T2", operator, f"all operands must have one type; got {got}{_conversion(named, values)}")
     return common
 
 
-def _conversion(named: list[tuple[str, Format]]) -> str:
+def _conversion(named: list[tuple[str, Format]], values: Mapping[str, object]) -> str:
     """Return a hint on how to convert all operands to the first format that is not f64, which is NumPy's default."""
-    to = next((fmt for _, fmt in named if fmt is not formats.F64), named[0][1])
+    like, to = next((pair for pair in named if pair[1] is not formats.F64), named[0])
     others = [name for name, fmt in named if fmt is not to]
-    module = "ml_dtypes" if to.is_extension else "numpy"
+    has_numpy_dtype = isinstance(getattr(values[like], "dtype", None), np.dtype)
+    dtype = f"{'ml_dtypes' if to.is_extension else 'numpy'}.{to.dtype.name}"
     default = ". An array made without a dtype is f64" if formats.F64 in (fmt for _, fmt in named) else ""
-    ways = " and ".join(f"numpy.asarray({name}, {module}.{to.dtype.name})" for name in others)
-    return f"{default}. Use {ways}"
+
+    def way(name: str) -> str:
+        value = values[name]
+        if libraries.library_of(value) is TORCH:
+            return f"{name}.to(torch.{to.dtype.name})"
+        if hasattr(value, "astype"):  # tracers of JAX have no values for NumPy
+            return f"{name}.astype({f'{like}.dtype' if has_numpy_dtype else dtype})"
+        return f"numpy.asarray({name}, {dtype})"
+
+    return f"{default}. Use {' and '.join(map(way, others))}"
 
 
 def output_format(dtype: object, common: Format, operator: str) -> Format:

@@ -131,7 +131,8 @@ def _checked(
         taken[port.name], fmt = arrays.take(value, op.name, port.name)
         named.append((port.name, fmt))
         shapes.append(taken[port.name].shape)
-    common = arrays.check_common(named, op.name)
+    values = {port.name: value for port, value in zip(op.operands, operands, strict=False)}
+    common = arrays.check_common(named, values, op.name)
     to = arrays.output_format(dtype, common, op.name)
     return op, *pose(op, tuple(shapes), attributes, common, ResultTarget(to, accumulate), lenient), taken
 

@@ -16,6 +16,7 @@ from convgrad.array_types import Array
 from convgrad.arrays.libraries import on_its_threads
 from convgrad.engines.settings import count
 from convgrad.errors import ConvgradError
+from convgrad.formats import Format
 from convgrad.functional.call import (
     REMEMBERED,
     Plain,
@@ -215,8 +216,20 @@ def _prepared(
 
 
 def _all_taken(function: str, operands: tuple[object, ...]) -> tuple[Taken, ...]:
-    """Return the operands as checked arrays or shapes."""
-    return tuple(_taken(function, name, value) for name, value in zip(OPERANDS, operands, strict=True))
+    """Return the operands as shapes, or as checked arrays of one type."""
+    values = dict(zip(OPERANDS, operands, strict=True))
+    taken = {name: _taken(function, name, value) for name, value in values.items()}
+    arrays.check_common(_formats(function, taken), values, function)
+    return tuple(taken.values())
+
+
+def _formats(function: str, taken: Mapping[str, Taken]) -> list[tuple[str, Format]]:
+    """Return the names of the operands that are arrays, with their number formats."""
+    return [
+        (name, arrays.take(operand, function, name)[1])
+        for name, operand in taken.items()
+        if not isinstance(operand, tuple)
+    ]
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -242,12 +255,7 @@ def _asked(
 ) -> tuple[Asked, ...]:
     """Return the requested gradients with their problems, which are derivatives of the layer's forward problem."""
     row = ROWS[function]
-    named = [
-        (n, arrays.take(operand, function, n)[1])
-        for n, operand in zip(OPERANDS, taken, strict=True)
-        if not isinstance(operand, tuple)
-    ]
-    fmt = arrays.check_common(named, function)
+    fmt = _formats(function, dict(zip(OPERANDS, taken, strict=True)))[0][1]
     shapes = tuple(operand if isinstance(operand, tuple) else operand.shape for operand in taken)
     problem = pose(row, shapes, attributes, fmt, ResultTarget(fmt), lenient=True)[1]
     layouts: dict[Tensor, str] = dict(zip((*problem.operands, problem.output), problem.layouts, strict=True))

@@ -37,8 +37,8 @@ _REFUSED = (
     Refusal(
         lambda jax, array: isinstance(array, jax.core.Tracer),
         "D8",
-        "{name} must be an array, not a tracer, which has no values yet; convgrad.jax has the operators for jit, grad "
-        "and vmap",
+        "{name} must be an array, not a tracer, which has no values yet; use an operator of convgrad.jax, or call this "
+        "function outside jit, grad and vmap",
     ),
     Refusal(lambda jax, array: array.is_deleted(), "D1", "{name} must lie in memory; got an array that was deleted"),
     Refusal(  # np.asarray would copy an array on several devices, or not on the CPU

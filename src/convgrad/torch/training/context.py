@@ -6,11 +6,10 @@ import inspect
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ContextDecorator, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from convgrad.float_environment import in_default_environment
 from convgrad.spec.rules import refuse
+from convgrad.torch.training.arguments import is_low_scalar, promoted, tensors_in, with_numbers, with_tensor
 from convgrad.torch.training.caller import line_of_caller
 from convgrad.torch.training.expected import (
     FACTORS,
@@ -30,6 +30,7 @@ from convgrad.torch.training.expected import (
     kind_of,
     kind_of_lists,
 )
+from convgrad.torch.training.fixed import COMPLEX_CURE, varies_if_complex
 from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, cure_of, group_of, is_move, rows
 from convgrad.torch.training.replay import Replays
 from convgrad.torch.training.row import (
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 _CPU = "CPU"
 _NO_ROW = None, ""
 _NONE = Replays()  # of calls that no row serves
-_NUMBERS = 1024  # numbers whose tensors are kept
 _KINDS = 256  # kinds of arguments that are kept per operator
 _CHECKED = "convolution", "nll_loss", "group_norm"  # functions that check arguments: PyTorch's check refuses too much
 _OF_LISTS = "_fused_"  # a step of an optimizer on lists of tensors
@@ -219,7 +219,11 @@ class _Installation:
         if (name, key) not in self._kernels:
             original = torch.library.get_kernel(name, torch._C._dispatch_key_parse(key)).call_boxed
             row, stores = rows().get(name.removeprefix("aten::"), _NO_ROW) if key == _CPU else _NO_ROW
-            kernel = _refusing(name, key, original) if row is None else _computing(name, row, stores, original)
+            if row is not None:
+                kernel = _computing(name, row, stores, original)
+            else:
+                is_of_complex = key == _CPU and varies_if_complex(name)
+                kernel = _refusing_complex(name, original) if is_of_complex else _refusing(name, key, original)
             self._kernels[name, key] = kernel
         return self._kernels[name, key]
 
@@ -235,12 +239,11 @@ def _replaced() -> Iterator[tuple[str, str]]:
         group = group_of(name)
         in_general = has(name, "CompositeExplicitAutograd") and not name.endswith("out")
         has_own = (has(name, _CPU) or in_general) and not has(name, "CompositeImplicitAutograd")
-        if name.removeprefix("aten::") in rows() if group == OURS else group == VARIES and has_own:
+        varies = has_own and (group == VARIES or varies_if_complex(name))
+        if name.removeprefix("aten::") in rows() if group == OURS else varies:
             yield name, _CPU
-        if group != FIXED_GROUP:
-            yield from ((name, key) for key in unserved if has(name, key))
-        if not is_move(name) and has(name, _ONEDNN):
-            yield name, _ONEDNN
+        keys = unserved if group != FIXED_GROUP else ()
+        yield from ((name, key) for key in (*keys, *([] if is_move(name) else [_ONEDNN])) if has(name, key))
 
 
 def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> Function:
@@ -259,29 +262,29 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
         kind: Kind, caller_args: tuple[object, ...], args: tuple[object, ...], kwargs: dict[str, object]
     ) -> _Way:
         """Find and keep the way to treat calls of a kind; ``caller_args`` has numbers where ``args`` has tensors."""
-        tensors = list(_tensors((*args, *kwargs.values())))
+        tensors = list(tensors_in((*args, *kwargs.values())))
         is_float = any(tensor.dtype in types for tensor in tensors)
         for tensor in tensors:
             unserved = tensor.dtype.is_floating_point and tensor.dtype not in types and (tensor.dim() or not is_float)
-            if unserved or tensor.dtype.is_complex:
-                return _Way(f"has no specified order for {tensor.dtype}")
-        floats = {tensor.dtype for tensor in _tensors(caller_args) if tensor.is_floating_point()}
+            if unserved or tensor.is_complex():
+                cure = COMPLEX_CURE if tensor.is_complex() else ""
+                return _Way(UnservedError(f"has no specified order for {tensor.dtype}", cure))
+        floats = {tensor.dtype for tensor in tensors_in(caller_args) if tensor.is_floating_point()}
         is_low = caller_args is not args and not LOW.isdisjoint(floats or {torch.get_default_dtype()})
         passes = not is_float and row.integers == PASS and not getattr(kwargs.get("dtype"), "is_floating_point", False)
         to_aten = passes or (passed_on is not None and not is_low and passed_on(*args, **kwargs))
-        forms = (
-            expected(operator, caller_args, kwargs) if is_checked and not (to_aten or row.corrects) else None
-        )  # also raises
+        computes = is_checked and not (to_aten or row.corrects)
+        forms = expected(operator, caller_args, kwargs) if computes else None  # also raises
         if len(ways) >= _KINDS:
             ways.clear()
-        ways[kind] = _Way("", bool(to_aten), not is_float and row.integers == PROMOTE, forms, Replays())
+        ways[kind] = _Way(None, bool(to_aten), not is_float and row.integers == PROMOTE, forms, Replays())
         return ways[kind]
 
     def kernel(keys: Keys, *args: object, **kwargs: object) -> object:
         caller_args = args
         for at in places:
             if not isinstance(args[at], torch.Tensor):
-                args = _with_tensor(args, at)
+                args = with_tensor(args, at)
         if _current() is None:
             return original(keys, *args, **kwargs)
         kind = describe(caller_args, kwargs)
@@ -291,12 +294,10 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
                 return _refused(name, reason, original, keys, args, kwargs)
             if to_aten or row.corrects:
                 results = original(keys, *args, **kwargs)
-                if not to_aten:
-                    function(results)
-                return results
+                return results if to_aten else function(results)
             outs = [cast(Tensor, kwargs.pop(out)) for out in out_names]
             if promotes:
-                args = tuple([_promoted(value) for value in args])
+                args = tuple([promoted(value) for value in args])
             targets = [cast(Tensor, args[0])] if stores == "in place" else outs
 
             def compute() -> Results:
@@ -311,7 +312,7 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
                 _store(results if isinstance(results, tuple) else (results,), targets, stores == "out")
                 return targets[0] if len(targets) == 1 else tuple(targets)
             except UnservedError as error:
-                reason = str(error)
+                reason = error
             return _refused(name, reason, original, keys, args, {**kwargs, **dict(zip(out_names, outs, strict=True))})
 
     return kernel
@@ -324,45 +325,11 @@ class _Way(NamedTuple):
     integers as floats if ``promotes``, and its results have the types and strides ``forms``. ``replays`` has its calls.
     """
 
-    reason: str
+    reason: UnservedError | None
     to_aten: bool = False
     promotes: bool = False
     forms: Forms | None = None
     replays: Replays = _NONE
-
-
-def _with_tensor(args: tuple[object, ...], at: int) -> tuple[object, ...]:
-    """Return arguments with a tensor for the Python number at a place, where PyTorch passes ``x + 2`` like this."""
-    number, other = cast(float, args[at]), next(arg for arg in args if isinstance(arg, torch.Tensor))
-    return (*args[:at], _tensor_of_number(repr(number), number, other.dtype, other.dim() > 0), *args[at + 1 :])
-
-
-@lru_cache(_NUMBERS, typed=True)
-def _tensor_of_number(text: str, number: complex, other: torch.dtype, has_axes: bool) -> Tensor:
-    """Return a number as an operand besides a tensor of type ``other``, rounded once.
-
-    Its ``text`` distinguishes 0 and -0, which are equal as keys.
-    """
-    dtype = torch.result_type(torch.empty((1,) * has_axes, dtype=other), number)
-    dtype = torch.bool if isinstance(number, bool) else torch.float32 if dtype in LOW and has_axes else dtype
-    exact = {float: torch.float64, complex: torch.complex128}.get(type(number))
-    return torch.tensor(number, dtype=exact).to(dtype)
-
-
-def _promoted(value: object) -> object:
-    """Return a tensor of integers or bools in PyTorch's default type, and any other value as it is."""
-    if isinstance(value, torch.Tensor) and not value.is_floating_point():
-        return value.to(torch.get_default_dtype())
-    return value
-
-
-def _tensors(values: Iterable[object]) -> Iterator[Tensor]:
-    """Yield the tensors among values and lists of values."""
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _tensors(value)
 
 
 def _store(results: tuple[Tensor, ...], targets: list[Tensor], resize: bool) -> None:
@@ -377,7 +344,7 @@ def _store(results: tuple[Tensor, ...], targets: list[Tensor], resize: bool) -> 
 
 def _refusing(name: str, key: str, original: Function) -> Function:
     """Return the kernel of an operator that may vary."""
-    reason = "may vary" if key == _CPU else f"has no specified order for {key} tensors"
+    reason = UnservedError("may vary" if key == _CPU else f"has no specified order for {key} tensors")
 
     def kernel(keys: Keys, *args: object, **kwargs: object) -> object:
         if _current() is None:
@@ -387,8 +354,36 @@ def _refusing(name: str, key: str, original: Function) -> Function:
     return kernel
 
 
+def _refusing_complex(name: str, original: Function) -> Function:
+    """Return the kernel of an operator of one or two tensors that may vary only for complex numbers."""
+    packet = name.removeprefix("aten::").partition(".")[0]
+    function = getattr(torch, packet.removesuffix("_"))
+
+    def kernel(keys: Keys, *args: object, **kwargs: object) -> object:
+        if is_low_scalar(args):
+            result = function(*[value[None] if isinstance(value, torch.Tensor) else value for value in args])[0]
+            target = cast(Tensor, kwargs.get("out", args[0]))
+            if packet.endswith("_") or "out" in kwargs:
+                _store((result,), [target], "out" in kwargs)
+                return target
+            return result
+        given = with_numbers(args)
+        for value in given if _current() is not None else ():
+            if isinstance(value, torch.Tensor) and value.is_complex():
+                reason = UnservedError(f"may vary for {value.dtype}", COMPLEX_CURE)
+                return _refused(name, reason, original, keys, given, kwargs)
+        return original(keys, *given, **kwargs)
+
+    return kernel
+
+
 def _refused(
-    name: str, reason: str, original: Function, keys: Keys, args: tuple[object, ...], kwargs: dict[str, object]
+    name: str,
+    reason: UnservedError,
+    original: Function,
+    keys: Keys,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> object:
     """Raise by rule B2 for an operator; in a block that is not strict, warn and let PyTorch compute it."""
     setting = _current()
@@ -397,6 +392,8 @@ def _refused(
     else:
         sentence = f"{name} {reason}, at {line_of_caller()}"
         if setting is None or setting.strict:  # B2
-            refuse("B2", "same_bits", f"{sentence}. {cure_of(name)}; or pass strict=False to let it vary")
+            refuse(
+                "B2", "same_bits", f"{sentence}. {reason.cure or cure_of(name)}; or pass strict=False to let it vary"
+            )
         warnings.warn(f"same_bits: {sentence}", stacklevel=3)
     return original(keys, *args, **kwargs)

@@ -47,7 +47,14 @@ class OperatorRow:
 
 
 class UnservedError(Exception):
-    """A row does not compute a call. The message continues "OPERATOR ..."."""
+    """A row does not compute a call. The message continues "OPERATOR ...", and ``cure`` says what to do.
+
+    Without ``cure``, it is the operator's.
+    """
+
+    def __init__(self, reason: str, cure: str = "") -> None:
+        super().__init__(reason)
+        self.cure = cure
 
 
 ROWS: list[OperatorRow] = []
@@ -80,9 +87,10 @@ def row(
 def positive_zeros(*names: str, formula: str) -> None:
     """Add operators whose results have the bits of ATen, but for the sign of a zero."""
 
-    def correct(results: Tensor | tuple[Tensor, ...]) -> None:
+    def correct(results: Tensor | tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
         for result in results if isinstance(results, tuple) else (results,):
             result.add_(0.0)  # -0 + 0 is 0
+        return results
 
     ROWS.append(OperatorRow(names, formula, NO_SUM, "0", correct, ELEMENTWISE, None, corrects=True))
 
