@@ -246,8 +246,8 @@ def phases(axis: Axis, solves_for: str) -> Parts:
         return Parts.of([AxisPart(range(axis.dst), range(axis.kernel), -axis.pad_begin, axis.stride, axis.dilation)])
     common = gcd(axis.stride, axis.dilation)
     step, by_tap = axis.stride // common, axis.dilation // common
-    most = max(axis.src + axis.pad_begin, (axis.kernel + step) * axis.dilation, step * step)
-    first = np.arange(min(axis.stride, axis.src) or 1).astype(np.int64 if most < FAR else object)
+    farthest = max(axis.src + axis.pad_begin, (axis.kernel + step) * axis.dilation, step * step)
+    first = np.arange(min(axis.stride, axis.src) or 1).astype(np.int64 if farthest < FAR else object)
     quotient, remainder = (first + axis.pad_begin) // common, (first + axis.pad_begin) % common
     tap = np.minimum(quotient % step * pow(by_tap, -1, step) % step, axis.kernel)
     tap = np.where(remainder == 0, tap, axis.kernel)  # past the end: no tap
