@@ -240,6 +240,19 @@ def test_compiled_function_runs_eagerly() -> None:
         assert torch.equal(compiled(torch.cat([NUMBER] * 16)), torch.cat([IEEE] * 16))
 
 
+def test_compiled_function_cannot_enter() -> None:
+    @torch.compile(backend="eager")
+    def root(x: torch.Tensor) -> torch.Tensor:
+        with same_bits():
+            return x.sqrt()
+
+    with pytest.raises(UnsupportedError, match=r"a compiled function cannot enter the block.* \[B1\]"):
+        root(torch.ones(3))
+    assert not is_active()
+    with same_bits():
+        assert torch.equal(root(torch.cat([NUMBER] * 16)), torch.cat([IEEE] * 16))
+
+
 def test_same_bits_as_reproducible_layers() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 9, 5))

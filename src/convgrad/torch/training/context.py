@@ -200,7 +200,12 @@ class _Installation:
     def _install(self, stack: ExitStack) -> None:
         if not hasattr(torch.library, "get_kernel"):  # B1
             refuse("B1", "same_bits", f"PyTorch must be 2.9 or newer; got {torch.__version__}")
-        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        try:
+            if torch.compiler.is_compiling():  # else torch.compile fails with an assertion at the next line
+                raise RuntimeError
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        except RuntimeError:  # B1: PyTorch refuses it in a compiled function
+            refuse("B1", "same_bits", "a compiled function cannot enter the block. Call the function inside of a block")
         libraries: dict[str, torch.library.Library] = {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch warns about each replaced kernel
