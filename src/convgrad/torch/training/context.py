@@ -266,10 +266,10 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
         """Find and keep the way to treat calls of a kind; ``caller_args`` has numbers where ``args`` has tensors."""
         tensors = list(_tensors((*args, *kwargs.values())))
         is_float = any(tensor.dtype in types for tensor in tensors)
-        for tensor in tensors:
-            unserved = tensor.dtype.is_floating_point and tensor.dtype not in types and (tensor.dim() or not is_float)
-            if unserved or tensor.dtype.is_complex:
-                return _Way(f"has no specified order for {tensor.dtype}")
+        if reason := _reason_of_types(tensors, types, is_float):
+            return _Way(reason)
+        if any(isinstance(value, complex) for value in (*args, *kwargs.values())):
+            return _Way("computes no complex numbers")
         floats = {tensor.dtype for tensor in _tensors(caller_args) if tensor.is_floating_point()}
         is_low = caller_args is not args and not LOW.isdisjoint(floats or {torch.get_default_dtype()})
         passes = not is_float and row.integers == PASS and not getattr(kwargs.get("dtype"), "is_floating_point", False)
@@ -320,6 +320,15 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
             return _refused(name, reason, original, keys, args, {**kwargs, **dict(zip(out_names, outs, strict=True))})
 
     return kernel
+
+
+def _reason_of_types(tensors: list[Tensor], types: frozenset[torch.dtype], is_float: bool) -> str:
+    """Return why a row does not serve tensors because of a type; an empty text if it serves them."""
+    for tensor in tensors:
+        unserved = tensor.dtype.is_floating_point and tensor.dtype not in types and (tensor.dim() or not is_float)
+        if unserved or tensor.dtype.is_complex:
+            return f"has no specified order for {tensor.dtype}"
+    return ""
 
 
 class _Way(NamedTuple):
