@@ -39,8 +39,9 @@ from convgrad.torch.training.row import (
     Function,
     OperatorRow,
     UnservedError,
-    check_cast,
     operator_of,
+    reason_of_types,
+    store,
 )
 
 if TYPE_CHECKING:
@@ -266,7 +267,7 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
         """Find and keep the way to treat calls of a kind; ``caller_args`` has numbers where ``args`` has tensors."""
         tensors = list(_tensors((*args, *kwargs.values())))
         is_float = any(tensor.dtype in types for tensor in tensors)
-        if reason := _reason_of_types(tensors, types, is_float):
+        if reason := reason_of_types(tensors, types, is_float):
             return _Way(reason)
         if any(isinstance(value, complex) for value in (*args, *kwargs.values())):
             return _Way("computes no complex numbers")
@@ -313,22 +314,13 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
                 results = replays.computed(compute, (*args, *outs), numbers)
                 if stores == "new":
                     return results
-                _store(results if isinstance(results, tuple) else (results,), targets, stores == "out")
+                store(results if isinstance(results, tuple) else (results,), targets, stores == "out")
                 return targets[0] if len(targets) == 1 else tuple(targets)
             except UnservedError as error:
                 reason = str(error)
             return _refused(name, reason, original, keys, args, {**kwargs, **dict(zip(out_names, outs, strict=True))})
 
     return kernel
-
-
-def _reason_of_types(tensors: list[Tensor], types: frozenset[torch.dtype], is_float: bool) -> str:
-    """Return why a row does not serve tensors because of a type; an empty text if it serves them."""
-    for tensor in tensors:
-        unserved = tensor.dtype.is_floating_point and tensor.dtype not in types and (tensor.dim() or not is_float)
-        if unserved or tensor.dtype.is_complex:
-            return f"has no specified order for {tensor.dtype}"
-    return ""
 
 
 class _Way(NamedTuple):
@@ -377,16 +369,6 @@ def _tensors(values: Iterable[object]) -> Iterator[Tensor]:
             yield value
         elif isinstance(value, list | tuple):
             yield from _tensors(value)
-
-
-def _store(results: tuple[Tensor, ...], targets: list[Tensor], resize: bool) -> None:
-    """Write results to the tensors that the caller passed; ``out`` tensors get the results' shapes."""
-    for result, target in zip(results, targets, strict=True):
-        if result is not target:
-            check_cast(result.dtype, target)
-            if resize and target.shape != result.shape:
-                target.resize_(result.shape)
-            target.copy_(result)
 
 
 def _refusing(name: str, key: str, original: Function) -> Function:
