@@ -230,6 +230,9 @@ def test_products_with_numbers_are_pytorchs() -> None:
         lambda: torch.ones(2, 2).to_sparse() @ torch.ones(2, 2),
         lambda: torch.ones(2, 2).to_sparse(),
         lambda: torch.ones(2) ** 0.7,
+        lambda: torch.ones(2) ** (2 + 0j),
+        lambda: torch.lerp(torch.ones(2), torch.ones(2), 1 + 0j),
+        lambda: torch.addcmul(torch.ones(2), torch.ones(2), torch.ones(2), value=1 + 0j),
         lambda: torch.linalg.vector_norm(torch.ones(2), 3),
         lambda: torch.ones(2).cumsum(0),
         lambda: F.scaled_dot_product_attention(*[torch.ones(1, 1, 4, 8)] * 3),
@@ -292,6 +295,19 @@ def test_compiled_function_runs_eagerly() -> None:
     compiled = torch.compile(lambda x: x.sqrt(), backend="eager")
     with same_bits():
         assert torch.equal(compiled(torch.cat([NUMBER] * 16)), torch.cat([IEEE] * 16))
+
+
+def test_compiled_function_cannot_enter() -> None:
+    @torch.compile(backend="eager")
+    def root(x: torch.Tensor) -> torch.Tensor:
+        with same_bits():
+            return x.sqrt()
+
+    with pytest.raises(UnsupportedError, match=r"a compiled function cannot enter the block.* \[B1\]"):
+        root(torch.ones(3))
+    assert not is_active()
+    with same_bits():
+        assert torch.equal(root(torch.cat([NUMBER] * 16)), torch.cat([IEEE] * 16))
 
 
 def test_same_bits_as_reproducible_layers() -> None:

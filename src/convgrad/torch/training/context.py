@@ -40,8 +40,9 @@ from convgrad.torch.training.row import (
     Function,
     OperatorRow,
     UnservedError,
-    check_cast,
     operator_of,
+    reason_of_types,
+    store,
 )
 
 if TYPE_CHECKING:
@@ -200,7 +201,12 @@ class _Installation:
     def _install(self, stack: ExitStack) -> None:
         if not hasattr(torch.library, "get_kernel"):  # B1
             refuse("B1", "same_bits", f"PyTorch must be 2.9 or newer; got {torch.__version__}")
-        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        try:
+            if torch.compiler.is_compiling():  # else torch.compile fails with an assertion at the next line
+                raise RuntimeError
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        except RuntimeError:  # B1: PyTorch refuses it in a compiled function
+            refuse("B1", "same_bits", "a compiled function cannot enter the block. Call the function inside of a block")
         libraries: dict[str, torch.library.Library] = {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch warns about each replaced kernel
@@ -264,11 +270,10 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
         """Find and keep the way to treat calls of a kind; ``caller_args`` has numbers where ``args`` has tensors."""
         tensors = list(tensors_in((*args, *kwargs.values())))
         is_float = any(tensor.dtype in types for tensor in tensors)
-        for tensor in tensors:
-            unserved = tensor.dtype.is_floating_point and tensor.dtype not in types and (tensor.dim() or not is_float)
-            if unserved or tensor.is_complex():
-                cure = COMPLEX_CURE if tensor.is_complex() else ""
-                return _Way(UnservedError(f"has no specified order for {tensor.dtype}", cure))
+        if reason := reason_of_types(tensors, types, is_float):
+            return _Way(UnservedError(reason, COMPLEX_CURE if any(map(torch.is_complex, tensors)) else ""))
+        if any(isinstance(value, complex) for value in (*args, *kwargs.values())):
+            return _Way(UnservedError("computes no complex numbers"))
         floats = {tensor.dtype for tensor in tensors_in(caller_args) if tensor.is_floating_point()}
         is_low = caller_args is not args and not LOW.isdisjoint(floats or {torch.get_default_dtype()})
         passes = not is_float and row.integers == PASS and not getattr(kwargs.get("dtype"), "is_floating_point", False)
@@ -309,7 +314,7 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
                 results = replays.computed(compute, (*args, *outs), numbers)
                 if stores == "new":
                     return results
-                _store(results if isinstance(results, tuple) else (results,), targets, stores == "out")
+                store(results if isinstance(results, tuple) else (results,), targets, stores == "out")
                 return targets[0] if len(targets) == 1 else tuple(targets)
             except UnservedError as error:
                 reason = error
@@ -330,16 +335,6 @@ class _Way(NamedTuple):
     promotes: bool = False
     forms: Forms | None = None
     replays: Replays = _NONE
-
-
-def _store(results: tuple[Tensor, ...], targets: list[Tensor], resize: bool) -> None:
-    """Write results to the tensors that the caller passed; ``out`` tensors get the results' shapes."""
-    for result, target in zip(results, targets, strict=True):
-        if result is not target:
-            check_cast(result.dtype, target)
-            if resize and target.shape != result.shape:
-                target.resize_(result.shape)
-            target.copy_(result)
 
 
 def _refusing(name: str, key: str, original: Function) -> Function:
@@ -364,7 +359,7 @@ def _refusing_complex(name: str, original: Function) -> Function:
             result = function(*[value[None] if isinstance(value, torch.Tensor) else value for value in args])[0]
             target = cast(Tensor, kwargs.get("out", args[0]))
             if packet.endswith("_") or "out" in kwargs:
-                _store((result,), [target], "out" in kwargs)
+                store((result,), [target], "out" in kwargs)
                 return target
             return result
         given = with_numbers(args)

@@ -169,6 +169,25 @@ def check_cast(dtype: torch.dtype, out: Tensor) -> None:
         raise RuntimeError(f"result type {dtype} can't be cast to the output type {out.dtype}")
 
 
+def store(results: tuple[Tensor, ...], targets: list[Tensor], resize: bool) -> None:
+    """Write results to the tensors that the caller passed; ``out`` tensors get the results' shapes."""
+    for result, target in zip(results, targets, strict=True):
+        if result is not target:
+            check_cast(result.dtype, target)
+            if resize and target.shape != result.shape:
+                target.resize_(result.shape)
+            target.copy_(result)
+
+
+def reason_of_types(tensors: list[Tensor], types: frozenset[torch.dtype], is_float: bool) -> str:
+    """Return why a row does not serve tensors because of a type; an empty text if it serves them."""
+    for tensor in tensors:
+        unserved = tensor.dtype.is_floating_point and tensor.dtype not in types and (tensor.dim() or not is_float)
+        if unserved or tensor.dtype.is_complex:
+            return f"has no specified order for {tensor.dtype}"
+    return ""
+
+
 def formatted(result: Tensor, like: Tensor) -> Tensor:
     """Return a result in the type and the memory format of a tensor."""
     last = LAST.get(result.dim()) if is_channels_last(like) else None
