@@ -110,10 +110,7 @@ TEXTS: Mapping[str, str | Mapping[Any, str]] = {  # the text of a parameter, or 
         REQUIRED: '"SAME", "SAME_LOWER" or "VALID", or one pair (low, high) of numbers of elements per spatial axis.',
     },
     "padding_begin": "The zeros before the first element, one int for all spatial axes or one per axis{names}.",
-    "padding_end": (
-        "The zeros after the last element, one int for all spatial axes or one per axis; None is the value of "
-        "``padding_begin``."
-    ),
+    "padding_end": "The zeros after the last element, one int or one per axis; None is the value of ``padding_begin``.",
     "dilation": "The distance between taps in elements, one int for all spatial axes or one per axis.",
     # jax.lax
     "lhs": "The input of the layer, of shape {shape}.",
