@@ -66,7 +66,10 @@ TEXTS: Mapping[str, str | Mapping[Any, str]] = {  # the text of a parameter, or 
     "max_norm": "The largest norm. A sample's gradient with a larger norm is scaled down to it.",
     "needs": 'The gradients to compute, any of "src", "weights" and "bias"; the others are None.',
     "dtype": "The type of the result; None is the type of the operands.",
-    "out": "The array that the result is written to, which is also returned; None makes a new one.",
+    "out": (
+        "The array that the result is written to, which is also returned; None makes a new one. Its type must be that "
+        "of the result: for bf16 operands and an f32 ``out``, also pass ``dtype='f32'``."
+    ),
     "accumulate": "Whether the old value of ``out`` is added to the result, before the only rounding.",
     "threads": {
         None: "The largest number of threads; None is the setting of ``convgrad.threads``.",
@@ -107,10 +110,7 @@ TEXTS: Mapping[str, str | Mapping[Any, str]] = {  # the text of a parameter, or 
         REQUIRED: '"SAME", "SAME_LOWER" or "VALID", or one pair (low, high) of numbers of elements per spatial axis.',
     },
     "padding_begin": "The zeros before the first element, one int for all spatial axes or one per axis{names}.",
-    "padding_end": (
-        "The zeros after the last element, one int for all spatial axes or one per axis; None is the value of "
-        "``padding_begin``."
-    ),
+    "padding_end": "The zeros after the last element, one int or one per axis; None is the value of ``padding_begin``.",
     "dilation": "The distance between taps in elements, one int for all spatial axes or one per axis.",
     # jax.lax
     "lhs": "The input of the layer, of shape {shape}.",

@@ -29,25 +29,26 @@ TITLES = {
     "Options": "These decide how a result is computed and stored:",
 }
 NAMED = {"operator", "inputs"}
+FEW = 4  # functions that a row names because they require its parameter, at most
 INTS = re.compile(", one int (?:for all spatial axes )?or one per axis")
 ATTRIBUTES = {"attributes", "transposed"} | {each.name for op in OPERATORS for each in op.attributes}
 
 
-def used() -> dict[str, list[Parameter]]:
-    """Return the parameters of convgrad's functions that have a shared text, in the order of the texts.
+def used() -> dict[str, dict[str, Parameter]]:
+    """Return the parameters of convgrad's functions that have a shared text, by function, in the order of the texts.
 
     Functions with older names of operators are left out.
     """
-    found: dict[str, list[Parameter]] = {name: [] for name in TEXTS}
+    found: dict[str, dict[str, Parameter]] = {name: {} for name in TEXTS}
     current = (name for name in convgrad.__all__ if "backprop" not in name)
     for function in filter(inspect.isfunction, (getattr(convgrad, name) for name in current)):
         for name, parameter in inspect.signature(function).parameters.items():
             if name in found:
-                found[name].append(parameter)
+                found[name][function.__name__] = parameter
     return {name: each for name, each in found.items() if each}
 
 
-def section(name: str, parameters: list[Parameter]) -> str:
+def section(name: str) -> str:
     """Return the section of a parameter."""
     if name in ATTRIBUTES:
         return "Attributes"
@@ -55,14 +56,16 @@ def section(name: str, parameters: list[Parameter]) -> str:
     return "Arrays and shapes" if arrays or "shape" in name or name in NAMED else "Options"
 
 
-def rows(name: str, parameters: list[Parameter]) -> Iterator[str]:
+def rows(name: str, parameters: dict[str, Parameter]) -> Iterator[str]:
     """Yield the rows of a parameter, one per meaning: the name, the meaning, and the default value."""
     meanings: dict[str, dict[str, None]] = {}
-    for one in parameters:
+    required = [function for function, one in parameters.items() if one.default is Parameter.empty]
+    where = f"required in {', '.join(f'`{each}`' for each in required)}" if len(required) <= FEW else "required"
+    for one in parameters.values():
         text = TEXTS[name]
         text = text if isinstance(text, str) else text[one.default]
         text = re.sub(r",? of shape \{shape\}|\{names\}", "", INTS.sub(", one int per axis", text))
-        default = "required" if one.default is Parameter.empty else f"`{one.default!r}`".replace("'", '"')
+        default = where if one.default is Parameter.empty else f"`{one.default!r}`".replace("'", '"')
         meanings.setdefault(text, {})["-" if one.kind == Parameter.VAR_KEYWORD else default] = None
     for text, defaults in meanings.items():
         yield f"| `{name}` | {text.replace('``', '`')} | {', '.join(defaults)} |\n"
@@ -73,7 +76,7 @@ def _lines() -> Iterator[str]:
     for title, words in TITLES.items():
         yield f"\n## {title}\n\n{words}\n\n| parameter | meaning | default |\n|---|---|---|\n"
         for name, parameters in found.items():
-            if section(name, parameters) == title:
+            if section(name) == title:
                 yield from rows(name, parameters)
 
 

@@ -83,18 +83,23 @@ def points(rows: Sequence[dict[str, str]]) -> list[str]:
     return parts
 
 
-def drawing() -> str:
-    """Return the picture: a point per layer, below the roofs that its run measured."""
+def layers() -> list[dict[str, str]]:
+    """Return the rows of the picture's layers."""
     with RESULTS.open(encoding="utf-8") as file:
         rows = {
             row["name"]: row for row in csv.DictReader(file)
             if row["suite"] in SUITES and (row["layout"], row["direction"]) == ("NXC", "FWD_D")
         }  # fmt: skip
-    parts = []
+    return list(rows.values())
+
+
+def drawing() -> str:
+    """Return the picture: a point per layer, below the roofs that its run measured."""
+    rows, parts = layers(), []
     for at, (name, fill, _) in enumerate(SUITES.values()):
         x, y = 8 + 130 * (at % 3), 16 + 22 * (at // 3)
         parts += [f'<circle cx="{x + 6}" cy="{y}" r="5" fill="{fill}"/>', words(x + 18, y, name, "start", size=13)]
-    parts += [*axes(), *roofs(next(iter(rows.values()))), *points(list(rows.values()))]
+    parts += [*axes(), *roofs(rows[0]), *points(rows)]
     colours = {**AT_NIGHT, **{day: dark for _, day, dark in SUITES.values()}}
     return picture("Roofline of forwards with few channels, with 1 and 3 axes or in groups", FOOT + 50, parts, colours)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.docs import class_chart
+from tests.docs import class_chart, roofline_picture
 from tests.docs.class_chart import GLANCE, PASSES, RUN
 from tests.support.places import BENCHMARKS, DOCS
 
@@ -316,6 +316,16 @@ def test_contiguous_tensors_are_compared_with_channels_first() -> None:
 
 def test_the_chart_has_the_ratios_of_the_table(found: dict[tuple[str, str, str], dict[str, float]]) -> None:
     assert class_chart.ratios() == found
+
+
+def test_the_words_of_the_roofline_are_those_of_its_run() -> None:
+    rows = roofline_picture.layers()
+    peak = float(rows[0]["fma_gflops"])
+    dense = [row for row in rows if 1e3 * float(row["needed_gflop"]) > 60 * float(row["mbytes"])]
+    near = sum(1e3 * float(row["needed_gflop"]) > 0.75 * peak * float(row["convgrad_ms"]) for row in dense)
+    assert near > len(dense) / 2
+    assert f"A roofline of {len(rows)} forward passes." in PAGE
+    assert f"exceed three quarters of the peak of {peak:.0f} GFLOP/s." in PAGE
 
 
 def test_layers_in_pairs_are_those_of_the_committed_runs() -> None:

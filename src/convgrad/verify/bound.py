@@ -44,10 +44,11 @@ def error_bound(
 ) -> Any:
     """Return for each element the largest error that a correct result of a call of ``convgrad.run`` can have.
 
-    For n terms with ``A = sum |x||y|``, the bound on the sum is B = gamma_h A + n tiny/2 (1 + gamma_h), where
-    gamma_h = h u / (1 - h u). u is the unit roundoff and tiny the smallest number of ``accumulation``. The result also
-    includes the largest error of rounding a number of size ``|S| + B`` to the output's type, where S is the exact sum.
-    If gamma_h >= 1, the smaller of it and (n + 2) u (1 + u) is used, which holds for any n.
+    For n products, let A be the sum of all |x||y| plus the magnitude of the bias. The bound on the sum is
+    B = g A + n tiny/2 (1 + g). If h u < 1/2, g is gamma_h = h u / (1 - h u). Otherwise, g is the smaller of gamma_h
+    (infinite if h u >= 1) and (n + 2) u (1 + u). Here, u is the unit roundoff and tiny the smallest number of
+    ``accumulation``. The result also includes the largest error of rounding a number of size ``|S| + B`` to the
+    output's type, where S is the exact sum.
 
     By default, the rounding depth h is the number of nonzero products, plus one for bias. This depth is valid for every
     order. A depth or blocks that no sum of so many terms has are refused. The bound of "winograd:M,R" uses norms, and
