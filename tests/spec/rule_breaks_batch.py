@@ -116,7 +116,8 @@ ROWS = [
     *(Row(rule, (joint[0], name), [SOURCE, V, W], {"out": {"src": NAN} | out}, words) for rule, name, out, words in (
         ("D3", WEIGHTS, {"weights": np.broadcast_to(F32(1), W)}, ("out must be writable",)),
         ("D4", "ConvolutionBackwardData", {"src": SOURCE}, ("not overlap an operand; got memory shared with src",)),
-        ("D4", WEIGHTS, BUFFERS | {"weights": BUFFERS["src"][0, :3, None]}, ("shared with the out of src [D4]",)),
+        ("D4", WEIGHTS, BUFFERS | {"weights": BUFFERS["src"][0, :3, None]}, (
+            "the out of weights must not overlap that of another", "with the out of src [D4]")),
         ("D2", WEIGHTS, {"weights": SOURCE}, ("out must have the output's shape (3, 1, 1)",)))),
     # pullbacks
     Row("O3", pulled, [V, ["bias"]], {}, ("needs must hold names or numbers of src, weights; got 'bias'",)),

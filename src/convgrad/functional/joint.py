@@ -146,11 +146,15 @@ def backward(
 
 def _rooms(asked: tuple[Asked, ...], taken: Sequence[Operand], outs: Sequence[object]) -> list[Array | None]:
     """Return the checked arrays of ``out``, which overlap neither each other nor an array that is read."""
-    others = {OPERANDS[number]: taken[number] for gradient in asked for number, _ in gradient.read}
+    operands = {OPERANDS[number]: taken[number] for gradient in asked for number, _ in gradient.read}
     rooms: list[Array | None] = [None] * len(NAMES)
+    earlier: dict[str, Array] = {}
     for place, problem, *_ in asked:
         if outs[place] is not None:
-            rooms[place] = others[OUTS[place]] = room(problem, outs[place], others).view(np.ndarray)
+            rooms[place] = own = room(problem, outs[place], operands).view(np.ndarray)
+            sentence = f"{OUTS[place]} must not overlap that of another gradient"
+            arrays.check_apart(own, earlier, problem.operator, sentence)
+            earlier[OUTS[place]] = own
     return rooms
 
 
