@@ -64,6 +64,19 @@ def test_f32_files_may_hold_results_of_narrower_types(said: Run) -> None:
     assert "of 28" in said(LINES[1], "--got", "unrounded.npy", "--dtype", "f32")[1]
 
 
+def test_a_raw_result_of_a_single_case(said: Run) -> None:
+    said(LINES[1], "--export", "out", "--with-references", "--kind", ".bin")
+    (bits,) = Path("out").glob("*.diff_src.bin")
+    numbers = bits.read_bytes()
+    Path("my.bin").write_bytes(numbers)
+    assert said(LINES[1], "--operands", "out", "--got", "my.bin")[0] == 0
+    Path("my.bin").write_bytes(numbers[:-4] + bytes(4))
+    assert said(LINES[1], "--operands", "out", "--got", "my.bin")[0] == 1
+    Path("my.bin").write_bytes(numbers[:-2])
+    code, out, _ = said(LINES[1], "--operands", "out", "--got", "my.bin")
+    assert (code, "takes 56 bytes; the file has 54" in out) == (3, True)
+
+
 def test_functions_of_libraries_are_isolated_and_may_have_a_timeout() -> None:
     of_library = "cases.txt", "--call", "build/libconv.so:backward", "--signature", "f32 NXC *src"
     assert options(*of_library, "--timeout", "3").isolate

@@ -84,7 +84,7 @@ def hold(case: Case, rng: np.random.Generator) -> None:
         return scattered.run(name, *given, dtype=case.dtype, **case.attributes)
 
     if case.format.name == "f64" and case.op.solves_for != "bias_add":
-        with pytest.raises(convgrad.UnsupportedError, match=r"must have an order.*\[P2\]$"):
+        with pytest.raises(convgrad.UnsupportedError, match=r"f64 arrays cannot be computed in pieces.*\[P2\]$"):
             lazily()
         return
     expected = convgrad.run(name, *operands, dtype=case.dtype, **case.attributes)

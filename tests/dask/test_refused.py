@@ -76,7 +76,7 @@ REFUSED: dict[str, tuple[str, Callable[[], Any], str]] = {
         "src must have chunks of known sizes; got shape (nan, 9, 9, 4). Use src.compute_chunk_sizes()"),
     "another device": ("D1", lambda: scattered.convolution(with_meta(OnADevice()), W),
         "src must have NumPy arrays as blocks, in CPU memory; got elsewhere.OnADevice"),
-    "f64": ("P2", lambda: scattered.convolution(X.astype("f8"), W.astype("f8")), "must have an order"),
+    "f64": ("P2", lambda: scattered.convolution(X.astype("f8"), W.astype("f8")), "f64 arrays cannot"),
     "threads": ("D6", lambda: scattered.convolution(X, W, threads=0), "threads must be a positive integer; got 0"),
     "channels": ("G4", lambda: scattered.convolution(X, W[..., :3, :]), "channels"),
     "an attribute": ("A1", lambda: scattered.run("BiasAddBackward", X, strides=1), "strides"),

@@ -239,9 +239,9 @@ ROWS = [
     Row("A8", DATA, [Y, W], {"strides": [20]}, ("axis 0: 63, 64, ... 82",)),
     Row("A8", backward_data, [Y, W], {"strides": 2}, ("dst_shape must be given", "axis 0: 9, 10")),
     # A9
-    Row("A9", DATA, [Y, W], {"strides": [2], "output_padding": [2]}, ("less than the stride; got 2 and 2",)),
-    Row("A9", DATA, [Y, W], {"output_padding": [1]}, ("on spatial axis 0", "less than the stride; got 1 and 1")),
-    Row("A9", DATA, [Y, W], {"dilations": [5], "output_padding": [1]}, ("got 1 and 1",)),
+    Row("A9", DATA, [Y, W], {"strides": [2], "output_padding": [2]}, ("stride; got output_padding 2 and stride 2",)),
+    Row("A9", DATA, [Y, W], {"output_padding": [1]}, ("on spatial axis 0", "got output_padding 1 and stride 1")),
+    Row("A9", DATA, [Y, W], {"dilations": [5], "output_padding": [1]}, ("got output_padding 1 and stride 1",)),
     Row("A9", TRANSPOSE, [T_SRC, T_W], {"strides": [2], "output_padding": [2]}, ("max(stride, dilation) = 2; got 2",)),
     Row("A9", T_DATA, [T_DST, T_W], {"dilations": [3], "output_padding": [3]}, ("max(stride, dilation) = 3; got 3",)),
     Row("A9", T_DATA, [(1, 4, 1), W], {"auto_pad": "same_upper", "output_padding": [1]}, ("= 1; got 1",)),

@@ -102,7 +102,8 @@ ROWS = [
     Row("T4", joint, [X, Y, W], {"dtype": {"bias": "int8"}}, ("dtype must be one of", "got 'int8'")),
     Row("T4", joint, [X, Y, W], {"dtype": {"bias": "f64"}}, ("dtype f64 needs f64 operands",)),
     Row("D5", joint, [X, Y, W], {"accumulate": True}, ("accumulate=True must come with out", "got no out")),
-    Row("D5", joint, [X, Y, W], {"accumulate": 1, "out": BUFFERS}, ("accumulate must be a bool; got 1",)),
+    Row("D5", joint, [X, Y, W], {"accumulate": 1, "out": BUFFERS}, ("must be a bool or a tuple of", "got 1 [D5]")),
+    Row("D5", joint, [X, Y, W], {"accumulate": "weights"}, ("names of src, weights, bias; got", "Use ('weights',)")),
     Row("D5", joint, [X, Y, W], {"accumulate": ["bias"], "out": BUFFERS}, ("accumulate", "got none for bias")),
     Row("D6", joint, [X, Y, W], {"threads": 0}, ("threads must be a positive integer; got 0",)),
     Row("T1", joint, [X, Y, [3, 1, 1]], {}, ("weights", "as the gradient of src is", "got the shape (3, 1, 1)")),
@@ -116,7 +117,8 @@ ROWS = [
     *(Row(rule, (joint[0], name), [SOURCE, V, W], {"out": {"src": NAN} | out}, words) for rule, name, out, words in (
         ("D3", WEIGHTS, {"weights": np.broadcast_to(F32(1), W)}, ("out must be writable",)),
         ("D4", "ConvolutionBackwardData", {"src": SOURCE}, ("not overlap an operand; got memory shared with src",)),
-        ("D4", WEIGHTS, BUFFERS | {"weights": BUFFERS["src"][0, :3, None]}, ("shared with the out of src [D4]",)),
+        ("D4", WEIGHTS, BUFFERS | {"weights": BUFFERS["src"][0, :3, None]}, (
+            "the out of weights must not overlap that of another", "with the out of src [D4]")),
         ("D2", WEIGHTS, {"weights": SOURCE}, ("out must have the output's shape (3, 1, 1)",)))),
     # pullbacks
     Row("O3", pulled, [V, ["bias"]], {}, ("needs must hold names or numbers of src, weights; got 'bias'",)),
@@ -158,7 +160,7 @@ ROWS = [
     # P1 to P5
     Row("P1", (convgrad.partials, CONV), [CONV, X, W], {}, ("must sum over the batch, as ConvolutionBackwardWeights",)),
     Row("P1", (convgrad.partials, "BiasAdd"), ["BiasAdd", X, (1,)], {}, ("computes each image separately",)),
-    Row("P2", pieces, [np.ones(Y)], {}, ("the NumPy engine, which", "kernels keep their sums in f32; got f64")),
+    Row("P2", pieces, [np.ones(Y)], {}, ("f64 arrays cannot be computed in pieces. Use f32",)),
     Row("P3", pieces, [(8, 7, 7, 1)], {"first": 12}, ("must be a multiple of 5", "got 12. Use 10 or 15")),
     Row("P3", pieces, [(8, 7, 7, 1)], {"first": -5}, ("must be a multiple of 5, the images of a leaf; got -5 [P3]",)),
     Row("P3", pieces, [(8, 7, 7, 1)], {"first": 5.0}, ("first, the first image", "got 5.0")),
@@ -202,8 +204,8 @@ ROWS = [
     Row("M1", larger, [Y], {"memory": True}, ("got True",)),
     Row("M2", larger, [(9, 7, 7, 4)], {"memory": 1}, ("a piece of 5 images", "sums 32 B, the result 16 B; got 1 [M2]")),
     Row("M2", larger_forward, [X, W], {"memory": 1}, ("the result 16 B (an out in a file takes none); got 1 [M2]",)),
-    Row("P2", larger, [np.ones(Y)], {}, ("the NumPy engine, which", "kernels keep their sums in f32; got f64")),
-    Row("P2", larger_forward, [np.ones(X), np.ones(W)], {}, ("sums in pieces must have an order", "got f64")),
+    Row("P2", larger, [np.ones(Y)], {}, ("f64 arrays cannot be computed in pieces. Use f32",)),
+    Row("P2", larger_forward, [np.ones(X), np.ones(W)], {}, ("f64 arrays cannot be computed in pieces. Use f32",)),
     Row("T5", larger, [Y], {"out": Only((1,), "f2")}, ("out must be of f32, the output's type; got float16",)),
     Row("D2", larger, [Y], {"out": Only((2,), "f4")}, ("the output's shape (1,); got (2,)",)),
     Row("D3", larger, [Y], {"out": Only((1,), "f4")}, ("must accept out[region] = array; got Only",)),

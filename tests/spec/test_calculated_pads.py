@@ -118,7 +118,10 @@ def test_formula_of_a_data_gradient_with_auto_pad_same(auto_pad: str, stride: in
         layer: dict[str, Any] = {"strides": s, "dilations": d, "auto_pad": auto_pad, "output_padding": op}
         shapes = shapes_of(DATA, src, dst, k)
         if op is not None and op >= s:
-            with pytest.raises(InvalidAttributeError, match=rf"output_padding must be less .* got {op} and {s} \[A9\]"):
+            with pytest.raises(
+                InvalidAttributeError,
+                match=rf"output_padding must be less .* got output_padding {op} and stride {s} \[A9\]",
+            ):
                 axis_of(DATA, shapes, **layer)
             continue
         axis = axis_of(DATA, shapes, **layer)

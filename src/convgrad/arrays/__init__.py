@@ -190,12 +190,17 @@ def check_out(out: object, shape: tuple[int, ...], fmt: Format, operands: Mappin
         if shares is not False:  # D4
             got = f"got shape {out.shape} with strides {out.strides} in bytes"
             refuse("D4", operator, f"out must not overlap itself{_words(shares, got)}")
-    for name, array in seen_from(out, operands).items():
+    check_apart(out, operands, operator, "out must not overlap an operand")
+    return out
+
+
+def check_apart(out: Array, others: Mapping[str, Array], operator: str, sentence: str) -> None:
+    """Raise an error that begins with ``sentence`` if ``out`` overlaps another array in memory or in a mapped file."""
+    for name, array in seen_from(out, others).items():
         shares = overlaps(out, array)
         if shares is not False:  # D4
             got = f"got memory shared with {name}" if shares else f"got memory near {name}"
-            refuse("D4", operator, f"out must not overlap an operand{_words(shares, got)}")
-    return out
+            refuse("D4", operator, f"{sentence}{_words(shares, got)}")
 
 
 def _words(shares: bool | None, got: str) -> str:

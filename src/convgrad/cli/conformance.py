@@ -18,7 +18,7 @@ from convgrad.cli.progress import ProgressLine
 from convgrad.cli.verify import judge_all
 from convgrad.cli.verify_candidates import candidate_of, name_of
 from convgrad.cli.verify_options import VerifyOptions, checked
-from convgrad.cli.verify_report import Judged, exit_code, summary
+from convgrad.cli.verify_report import Judged, exit_code, explains_exit, summary
 from convgrad.disk import check_new, written
 from convgrad.graph.limits import DEFAULT_LIMITS
 from convgrad.verify.cases import collection
@@ -58,7 +58,7 @@ def main(options: argparse.Namespace) -> int:
         try:
             for judged in judge_all(judging, cases, DEFAULT_LIMITS, candidate, progress):
                 done.append(judged)
-                if options.verbose or column_of(judged, xfails) == BAD:
+                if options.verbose or explains_exit(done, options.strict) or column_of(judged, xfails) == BAD:
                     progress.say(judged.lines())
         finally:  # an interrupted run prints its counts too
             progress.end()

@@ -21,7 +21,7 @@ from convgrad.cli.verify_candidates import Candidate, candidate_of, declared_of,
 from convgrad.cli.verify_cases import UnreadSources, cases_of, generated, pose
 from convgrad.cli.verify_options import VerifyOptions, check_for, checked, sample_of
 from convgrad.cli.verify_others import OTHERS
-from convgrad.cli.verify_report import Judged, counts, estimate, exit_code, in_words, junit, summary
+from convgrad.cli.verify_report import Judged, counts, estimate, exit_code, explains_exit, in_words, junit, summary
 from convgrad.cli.verify_resume import JunitReport, earlier
 from convgrad.disk import written
 from convgrad.engines.settings import threads
@@ -92,7 +92,12 @@ def _verify(options: VerifyOptions, cases: Sequence[Case], limits: Limits, unrea
                 report.save(done, often=True)
                 if options.json:
                     progress.say(json.dumps(judged.values()))
-                elif options.verbose or len(cases) == 1 or judged.outcome not in (OK, NOT_SERVED):
+                elif (
+                    options.verbose
+                    or len(cases) == 1
+                    or judged.outcome not in (OK, NOT_SERVED)
+                    or explains_exit(done, options.strict)
+                ):
                     progress.say(judged.lines())
         finally:  # an interrupted run prints its counts and writes its report too
             progress.end()

@@ -101,7 +101,10 @@ def _recorded(place: Path, limits: Limits) -> Candidate:
 
 
 def _alone(place: Path, posed: Posed, limits: Limits) -> Array:
-    array = files.read(str(place), limits.memory_bytes, posed.case.output_format)
+    if place.suffix == scheme.RAW:
+        array = scheme.raw_result(place, posed.case, limits)
+    else:
+        array = files.read(str(place), limits.memory_bytes, posed.case.output_format)
     files.check_numbers(str(place), array, "--dtype")
     return array
 

@@ -167,6 +167,11 @@ def exit_code(all_judged: Sequence[Judged], strict: bool = False) -> int:
     return next((judged.code for judged in all_judged if judged.code), DONE if outcomes else WRONG)
 
 
+def explains_exit(done: Sequence[Judged], strict: bool) -> bool:
+    """Return whether the last case is the first one that is not served, and ``strict``, so that the exit code is 1."""
+    return strict and done[-1].outcome == NOT_SERVED and all(judged.outcome != NOT_SERVED for judged in done[:-1])
+
+
 def junit(
     all_judged: Sequence[Judged],
     cases: int,

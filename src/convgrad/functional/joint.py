@@ -146,11 +146,15 @@ def backward(
 
 def _rooms(asked: tuple[Asked, ...], taken: Sequence[Operand], outs: Sequence[object]) -> list[Array | None]:
     """Return the checked arrays of ``out``, which overlap neither each other nor an array that is read."""
-    others = {OPERANDS[number]: taken[number] for gradient in asked for number, _ in gradient.read}
+    operands = {OPERANDS[number]: taken[number] for gradient in asked for number, _ in gradient.read}
     rooms: list[Array | None] = [None] * len(NAMES)
+    earlier: dict[str, Array] = {}
     for place, problem, *_ in asked:
         if outs[place] is not None:
-            rooms[place] = others[OUTS[place]] = room(problem, outs[place], others).view(np.ndarray)
+            rooms[place] = own = room(problem, outs[place], operands).view(np.ndarray)
+            sentence = f"{OUTS[place]} must not overlap that of another gradient"
+            arrays.check_apart(own, earlier, problem.operator, sentence)
+            earlier[OUTS[place]] = own
     return rooms
 
 
@@ -184,7 +188,11 @@ def _of_each(function: str, option: str, values: OfEach) -> tuple[object, ...]:
 def _added(function: str, accumulate: bool | Names, outs: Sequence[object]) -> tuple[str, ...]:
     """Return the names of the gradients to add into their ``out``: all with an ``out``, or those in ``accumulate``."""
     names_with_out = tuple(name for name, out in zip(NAMES, outs, strict=True) if out is not None)
-    if not isinstance(accumulate, Collection) or isinstance(accumulate, str):
+    if not isinstance(accumulate, Collection | bool | np.bool_) or isinstance(accumulate, str):  # D5
+        hint = f". Use ({accumulate!r},)" if isinstance(accumulate, str) and accumulate in NAMES else ""
+        sentence = f"accumulate must be a bool or a tuple of names of {', '.join(NAMES)}"
+        refuse("D5", function, f"{sentence}; got {shown(accumulate)}{hint}")
+    if not isinstance(accumulate, Collection):
         check_options(function, names_with_out or None, accumulate, None)
         return names_with_out if accumulate else ()
     named = _names(function, "accumulate", accumulate)

@@ -237,7 +237,13 @@ def as_partials(problem: Problem, first: int, images: int, sums: tuple[Array, ..
 
 def check_order(problem: Problem) -> None:
     """Check, by rule P2, that the sums have a specified order. A bias addition passes, because it has no sums."""
-    if problem.solves_for != "bias_add" and (missing := why_no_order(problem)):  # P2
+    if problem.solves_for == "bias_add":
+        return
+    if problem.operand_format is F64:  # P2
+        refuse(
+            "P2", problem.operator, "f64 arrays cannot be computed in pieces. Use f32 arrays, or a call on whole arrays"
+        )
+    if missing := why_no_order(problem):  # P2
         order = "sums in pieces must have an order, but the NumPy engine, which computes them, has none"
         refuse("P2", problem.operator, f"{order}; got {missing}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -76,6 +77,13 @@ def target_of(problem: Problem, out: object, sources: Sequence[OperandSource]) -
     if out is None:
         result = arrays.empty(shape, fmt.dtype)
         return Target(result, result, problem.accumulate)
+    if isinstance(out, str | os.PathLike):  # T5
+        name = f"{os.fspath(out)!r:.200}"
+        is_zarr = name.endswith(".zarr'")
+        make, mode = ("zarr.create_array", "") if is_zarr else ("numpy.lib.format.open_memmap", ", mode='w+'")
+        use = f"{make}({name}{mode}, shape={shape}, dtype={fmt.dtype.name!r})"
+        accepted = "an array, a map of a file, or an object with out[region] = array"
+        refuse("T5", operator, f"out must be {accepted}; got the name {name}. Use {use}")
     if not is_sliced(out):
         in_memory = {source.name: source.operand for source in sources if isinstance(source.operand, np.ndarray)}
         array = arrays.check_out(out, shape, fmt, in_memory, operator).view(np.ndarray)

@@ -54,7 +54,7 @@ class _AxisRule:
         padding = self.call.attributes.output_padding
         op = padding[self.index] if padding is not None else 0
         if op >= s:  # A9
-            self.refuse("A9", f"output_padding must be less than the stride; got {op} and {s}")
+            self.refuse("A9", f"output_padding must be less than the stride; got output_padding {op} and stride {s}")
         return self.pads(max(total + op, 0))
 
     def axis(self, src: int, dst: int, pads: tuple[int, int]) -> Axis:
@@ -191,7 +191,9 @@ def _backward_data(call: CanonicalShapes) -> tuple[Axis, ...]:
         elif not same and (padding is not None or set(call.attributes.strides) == {1}):
             op = padding[rule.index] if padding is not None else 0
             if op >= s:  # A9
-                rule.refuse("A9", f"output_padding must be less than the stride; got {op} and {s}")
+                rule.refuse(
+                    "A9", f"output_padding must be less than the stride; got output_padding {op} and stride {s}"
+                )
             pads = rule.pads(0)
             src = transposed_extent(dst, e, s, sum(pads), op)
             if src not in _legal_sources(rule, dst):  # G6

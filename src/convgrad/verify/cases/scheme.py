@@ -38,6 +38,14 @@ def result(directory: Path, case: Case, limits: Limits = DEFAULT_LIMITS) -> Arra
     return arrays[name]
 
 
+def raw_result(path: Path, case: Case, limits: Limits = DEFAULT_LIMITS) -> Array:
+    """Return the result of a case in a raw file of any name. ``CASE.json`` in its folder may describe it."""
+    tensors = sidecar.tensors_of(case)
+    name, about = list(tensors)[-1], path.parent / f"{case.name}.json"
+    tensors = sidecar.read(about, tensors, limits) if about.exists() else tensors
+    return raw.read(path, tensors[name], limits.memory_bytes)
+
+
 def operands(directory: Path, case: Case, limits: Limits = DEFAULT_LIMITS) -> tuple[Array, ...] | None:
     """Return the operands of a case in the operator's order, or None if no operand has a file.
 
