@@ -36,6 +36,7 @@ from convgrad.torch.training.row import (
     LOW,
     PASS,
     PROMOTE,
+    TYPE_CURE,
     Function,
     OperatorRow,
     UnservedError,
@@ -259,7 +260,7 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
         for tensor in tensors:
             unserved = tensor.dtype.is_floating_point and tensor.dtype not in types and (tensor.dim() or not is_float)
             if unserved or tensor.is_complex():
-                cure = COMPLEX_CURE if tensor.is_complex() else ""
+                cure = COMPLEX_CURE if tensor.is_complex() else TYPE_CURE
                 return _Way(UnservedError(f"has no specified order for {tensor.dtype}", cure))
         floats = {tensor.dtype for tensor in tensors_in(caller_args) if tensor.is_floating_point()}
         is_low = caller_args is not args and not LOW.isdisjoint(floats or {torch.get_default_dtype()})
@@ -334,7 +335,10 @@ def _store(results: tuple[Tensor, ...], targets: list[Tensor], resize: bool) -> 
 
 def _refusing(name: str, key: str, original: Function) -> Function:
     """Return the kernel of an operator that may vary."""
-    reason = UnservedError("may vary" if key == _CPU else f"has no specified order for {key} tensors")
+    reason = UnservedError("may vary", "")
+    if key != _CPU:
+        cure = "" if group_of(name) == VARIES else "Use dense tensors on a CPU"
+        reason = UnservedError(f"has no specified order for {key} tensors", cure)
 
     def kernel(keys: Keys, *args: object, **kwargs: object) -> object:
         if _current() is None:
