@@ -361,12 +361,12 @@ def _refusing_complex(name: str, original: Function) -> Function:
                 _store((result,), [target], "out" in kwargs)
                 return target
             return result
-        given = with_numbers(args)
-        for value in given if _current() is not None else ():
+        operands = with_numbers(args)
+        for value in operands if _current() is not None else ():
             if isinstance(value, torch.Tensor) and value.is_complex():
                 reason = UnservedError(f"may vary for {value.dtype}", COMPLEX_CURE)
-                return _refused(name, reason, original, keys, given, kwargs)
-        return original(keys, *given, **kwargs)
+                return _refused(name, reason, original, keys, operands, kwargs)
+        return original(keys, *operands, **kwargs)
 
     return kernel
 
