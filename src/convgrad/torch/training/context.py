@@ -354,6 +354,14 @@ def _refusing_complex(name: str, original: Function) -> Function:
     function = getattr(torch, packet.removesuffix("_"))
 
     def kernel(keys: Keys, *args: object, **kwargs: object) -> object:
+        if (
+            torch.get_default_dtype() in LOW
+            and not packet.endswith("_")
+            and any(type(value) is float for value in args)
+        ):
+            args = tuple(
+                [value if isinstance(value, torch.Tensor) and value.is_complex() else promoted(value) for value in args]
+            )
         if is_low_scalar(args):
             result = function(*[value[None] if isinstance(value, torch.Tensor) else value for value in args])[0]
             target = cast(Tensor, kwargs.get("out", args[0]))

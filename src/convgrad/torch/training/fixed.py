@@ -68,4 +68,5 @@ def varies_if_complex(name: str) -> bool:
     PyTorch multiplies and divides complex numbers with fused or other operations, depending on the vector length.
     """
     packet, _, overload = name.partition(".")
-    return packet.removesuffix("_") in _IF_COMPLEX and not overload.endswith("mode")  # modes round real numbers
+    is_other = overload.startswith("Scalar") or overload.endswith("mode")  # calls another overload; rounds real numbers
+    return packet.removesuffix("_") in _IF_COMPLEX and not is_other
