@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from torch._C import DispatchKeySet as Keys
 
 _CPU = "CPU"
-_NO_ROW = None, ""
+_NO_ROW, _DENSE = (None, ""), "Use dense tensors on a CPU"
 _NONE = Replays()  # of calls that no row serves
 _KINDS = 256  # kinds of arguments that are kept per operator
 _CHECKED = "convolution", "nll_loss", "group_norm"  # functions that check arguments: PyTorch's check refuses too much
@@ -337,8 +337,7 @@ def _refusing(name: str, key: str, original: Function) -> Function:
     """Return the kernel of an operator that may vary."""
     reason = UnservedError("may vary", "")
     if key != _CPU:
-        cure = "" if group_of(name) == VARIES else "Use dense tensors on a CPU"
-        reason = UnservedError(f"has no specified order for {key} tensors", cure)
+        reason = UnservedError(f"has no specified order for {key} tensors", _DENSE * (group_of(name) != VARIES))
 
     def kernel(keys: Keys, *args: object, **kwargs: object) -> object:
         if _current() is None:
@@ -351,7 +350,6 @@ def _refusing(name: str, key: str, original: Function) -> Function:
 def _refusing_complex(name: str, original: Function) -> Function:
     """Return the kernel of an operator of one or two tensors that may vary only for complex numbers."""
     packet = name.removeprefix("aten::").partition(".")[0]
-    function = getattr(torch, packet.removesuffix("_"))
 
     def kernel(keys: Keys, *args: object, **kwargs: object) -> object:
         if (
@@ -363,6 +361,7 @@ def _refusing_complex(name: str, original: Function) -> Function:
                 [value if isinstance(value, torch.Tensor) and value.is_complex() else promoted(value) for value in args]
             )
         if is_low_scalar(args):
+            function = getattr(torch, packet.removesuffix("_"))
             result = function(*[value[None] if isinstance(value, torch.Tensor) else value for value in args])[0]
             target = cast(Tensor, kwargs.get("out", args[0]))
             if packet.endswith("_") or "out" in kwargs:
