@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -64,6 +66,32 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_the_command_refuses(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+C_GRADIENT = """
+void gradient(const float *src, const float *diff_dst, float *out, int N, int C, int O, int H, int W) {
+    for (int c = 0; c < C; c++)
+        for (int o = 0; o < O; o++) {
+            float sum = 0;
+            for (int p = 0; p < N * H * W; p++) sum += src[p * C + c] * diff_dst[p * O + o];
+            out[c * O + o] = sum;
+        }
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_a_function_of_a_c_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "gradient.c").write_text(C_GRADIENT)
+    subprocess.run(["cc", "-shared", "-fPIC", tmp_path / "gradient.c", "-o", tmp_path / "gradient.so"], check=True)
+    function, line = f"{tmp_path}/gradient.so:gradient", "BWD_W f32 NXC mb1ic2ih5iw8oc40oh5ow8kh1kw1ph0pw0"
+    signature = ["--signature", "f32 NXC src diff_dst out N C O H W"]
+    for isolate in ([], ["--no-isolate"]):
+        assert main(["probe", function, line, *signature, *isolate]) == 0
+        assert "40 terms: one chain" in capsys.readouterr().out
+    for words in ([function, line], ["convgrad:run", line, *signature]):
+        assert main(["probe", *words]) == 2
+        assert "LIBRARY:FUNCTION and --signature go together" in capsys.readouterr().err
 
 
 def test_a_function_in_a_process_of_its_own(

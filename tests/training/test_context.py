@@ -167,60 +167,6 @@ def test_warning_where_not_strict() -> None:
         assert torch.equal(torch.logit(torch.full((2,), 0.5)), torch.zeros(2))
 
 
-COMPLEX: dict[str, Callable[[torch.Tensor], object]] = {
-    "a product": lambda z: z * z,
-    "a product in place": lambda z: z.clone().mul_(2),
-    "a product with a complex number": lambda z: z.real * 2j,
-    "products of a list": lambda z: torch._foreach_mul([z, z], 2.0),
-    "a quotient": lambda z: z / z.real,
-    "a reciprocal": lambda z: 1 / z,
-    "an absolute value": abs,
-    "an absolute value in out": lambda z: torch.abs(z, out=torch.empty(3)),
-    "a sign": torch.sgn,
-    "a sum": lambda z: z + z,
-}
-
-
-@pytest.mark.parametrize("name", COMPLEX)
-def test_complex_arithmetic_is_refused(name: str) -> None:
-    z = torch.complex(torch.rand(3), torch.rand(3))
-    with same_bits(), pytest.raises(UnsupportedError, match=r"for torch\.complex64, at .* Use torch\.view_as_real"):
-        COMPLEX[name](z)
-    COMPLEX[name](z)
-    with same_bits():
-        moved = (
-            torch.complex(-z.imag, z.conj().real),
-            -z,
-            z.clone(),
-            torch.view_as_real(z) * 2,
-            z == 1,
-            z[1:],
-            -z.conj(),
-        )
-        assert moved[3].shape == (3, 2)
-
-
-def test_products_with_numbers_are_pytorchs() -> None:
-    calls: list[Callable[[torch.Tensor], torch.Tensor]] = [
-        lambda x: x * 0.1, lambda x: torch.mul(0.1, x), lambda x: x / 3, lambda x: 2 / x, lambda x: x * True,
-        lambda x: x * -3, lambda x: x.abs() / 7, lambda x: torch.div(x, 0.3, rounding_mode="floor"),
-        lambda x: x.clone().mul_(0.7), lambda x: torch.mul(x, 0.7, out=torch.empty_like(x)),
-        lambda x: x.clone().div_(x + 3).sgn(),
-    ]  # fmt: skip
-    dtypes = torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int32, torch.int64
-    many = [(torch.arange(1, 90) * 2.7).to(dtype) for dtype in dtypes]
-    given = [x for values in many for x in (values, *values[:30].unbind())]
-
-    def results() -> list[torch.Tensor]:
-        return [call(x) for x in given for call in calls[: len(calls) if x.is_floating_point() else -3]]
-
-    outside = results()
-    with same_bits():
-        inside = results()
-    assert [(x.dtype, x.shape) for x in inside] == [(x.dtype, x.shape) for x in outside]
-    assert all(map(torch.equal, inside, outside))
-
-
 @pytest.mark.parametrize(
     "call",
     [

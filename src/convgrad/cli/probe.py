@@ -11,6 +11,7 @@ from convgrad.cli.console import complain, say
 from convgrad.cli.exits import DONE, WRONG, UsageError
 from convgrad.errors import UnsupportedError
 from convgrad.verify import cases
+from convgrad.verify.c_function import is_library
 from convgrad.verify.cases.case import Case
 from convgrad.verify.foreign import load
 from convgrad.verify.isolate import Isolated
@@ -31,6 +32,11 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError("--threads and --set-threads go together, such as 1,2,3 and torch:set_num_threads")
     if options.case and options.role:
         raise UsageError("--role selects a default case; it does not go with CASE")
+    of_library = is_library(options.function)
+    if of_library != (options.signature is not None):
+        raise UsageError(f"LIBRARY:FUNCTION and --signature go together; got {options.function!s:.200}")
+    if options.isolate is None:
+        options.isolate = of_library and not options.set_threads
     if options.isolate and options.set_threads:
         raise UsageError("--isolate and --set-threads exclude each other: the number of threads is set in this process")
     asked = list(cases.read(options.case or CASES[options.role or "weights"]))
@@ -42,9 +48,9 @@ def main(options: argparse.Namespace) -> int:
 def _function(options: argparse.Namespace) -> Iterator[Callable[..., object]]:
     """Yield the function to probe; with --isolate, calls run in a process that ends at the end of the block."""
     if not options.isolate:
-        yield load(options.function)
+        yield load(options.function, options.signature)
         return
-    with Isolated(options.function) as child:
+    with Isolated(options.function, signature=options.signature) as child:
 
         def isolated(operator: str, *inputs: object, **attributes: object) -> object:
             result = child.answer(operator, inputs, attributes)

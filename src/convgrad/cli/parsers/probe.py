@@ -19,7 +19,9 @@ def parser() -> argparse.ArgumentParser:
             "convgrad probe mymodule:backward --threads 1,2,4 --set-threads torch:set_num_threads",
         ),
     )
-    probe.add_argument("function", metavar="MODULE:FUNCTION", help=FUNCTION)
+    called = f"{FUNCTION}, or LIBRARY:FUNCTION of a C library"
+    probe.add_argument("function", metavar="MODULE:FUNCTION", help=called)
+    probe.add_argument("--signature", metavar="WORDS", help="the arguments of a C function, as for verify")
     case = "a problem line or case as for convgrad verify; its arrays are ignored"
     probe.add_argument("case", metavar="CASE", nargs="?", help=case)
     probe.add_argument("--role", choices=("weights", "dst", "src"), help="the result to probe if you pass no CASE")
@@ -28,7 +30,10 @@ def parser() -> argparse.ArgumentParser:
     probe.add_argument("--threads", metavar="N,...", type=positives, default=[], help=threads)
     setter = "a function that sets the number of threads, such as torch:set_num_threads"
     probe.add_argument("--set-threads", metavar="MODULE:FUNCTION", help=setter)
-    isolated = "call the function in a child process, where a crash becomes an error"
-    probe.add_argument("--isolate", action="store_true", help=isolated)
+    isolated = (
+        "call the function in a child process, where a crash becomes an error (default for C libraries without "
+        "--set-threads)"
+    )
+    probe.add_argument("--isolate", action=argparse.BooleanOptionalAction, help=isolated)
     probe.add_argument("--json", action="store_true", help="print JSON instead of text, one object per order")
     return probe

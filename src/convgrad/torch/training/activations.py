@@ -24,7 +24,7 @@ def silu_backward(grad_output: Tensor, self: Tensor) -> Tensor:
 
 def _by_tanh(approximate: str) -> bool:
     if approximate not in ("none", "tanh"):
-        raise UnservedError(f"takes approximate none or tanh; got {approximate}")
+        raise UnservedError(f"takes approximate none or tanh; got {approximate}", "Use one of these approximations")
     return approximate == "tanh"
 
 

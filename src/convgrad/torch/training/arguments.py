@@ -14,25 +14,6 @@ from convgrad.torch.training.row import LOW
 _NUMBERS = 1024  # numbers whose tensors are kept
 
 
-def with_numbers(args: tuple[object, ...]) -> tuple[object, ...]:
-    """Return the operands of an operator of one or two tensors, with a tensor for a Python number."""
-    for at, value in enumerate(args):
-        if not isinstance(value, torch.Tensor):
-            return with_tensor(args, at)
-    return args
-
-
-def is_low_scalar(args: tuple[object, ...]) -> bool:
-    """Return whether an operand is a Python number, and the other a tensor of bf16 or f16 without axes.
-
-    PyTorch does not round this number to 16 bits, so it needs a tensor with axes beside it.
-    """
-    numbers = [value for value in args if not isinstance(value, torch.Tensor)]
-    return bool(numbers) and all(
-        value.dtype in LOW and not value.dim() for value in args if isinstance(value, torch.Tensor)
-    )
-
-
 def with_tensor(args: tuple[object, ...], at: int) -> tuple[object, ...]:
     """Return arguments with a tensor for the Python number at a place, where PyTorch passes ``x + 2`` like this."""
     number, other = cast(float, args[at]), next(arg for arg in args if isinstance(arg, torch.Tensor))

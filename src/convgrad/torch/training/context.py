@@ -18,7 +18,7 @@ from torch import Tensor
 
 from convgrad.float_environment import in_default_environment
 from convgrad.spec.rules import refuse
-from convgrad.torch.training.arguments import is_low_scalar, promoted, tensors_in, with_numbers, with_tensor
+from convgrad.torch.training.arguments import promoted, tensors_in, with_tensor
 from convgrad.torch.training.caller import line_of_caller
 from convgrad.torch.training.expected import (
     FACTORS,
@@ -30,13 +30,14 @@ from convgrad.torch.training.expected import (
     kind_of,
     kind_of_lists,
 )
-from convgrad.torch.training.fixed import COMPLEX_CURE, varies_if_complex
 from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, cure_of, group_of, is_move, rows
 from convgrad.torch.training.replay import Replays
 from convgrad.torch.training.row import (
+    COMPLEX_CURE,
     LOW,
     PASS,
     PROMOTE,
+    TYPE_CURE,
     Function,
     OperatorRow,
     UnservedError,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from torch._C import DispatchKeySet as Keys
 
 _CPU = "CPU"
-_NO_ROW = None, ""
+_NO_ROW, _DENSE = (None, ""), "Use dense tensors on a CPU"
 _NONE = Replays()  # of calls that no row serves
 _KINDS = 256  # kinds of arguments that are kept per operator
 _CHECKED = "convolution", "nll_loss", "group_norm"  # functions that check arguments: PyTorch's check refuses too much
@@ -225,11 +226,7 @@ class _Installation:
         if (name, key) not in self._kernels:
             original = torch.library.get_kernel(name, torch._C._dispatch_key_parse(key)).call_boxed
             row, stores = rows().get(name.removeprefix("aten::"), _NO_ROW) if key == _CPU else _NO_ROW
-            if row is not None:
-                kernel = _computing(name, row, stores, original)
-            else:
-                is_of_complex = key == _CPU and varies_if_complex(name)
-                kernel = _refusing_complex(name, original) if is_of_complex else _refusing(name, key, original)
+            kernel = _refusing(name, key, original) if row is None else _computing(name, row, stores, original)
             self._kernels[name, key] = kernel
         return self._kernels[name, key]
 
@@ -245,8 +242,7 @@ def _replaced() -> Iterator[tuple[str, str]]:
         group = group_of(name)
         in_general = has(name, "CompositeExplicitAutograd") and not name.endswith("out")
         has_own = (has(name, _CPU) or in_general) and not has(name, "CompositeImplicitAutograd")
-        varies = has_own and (group == VARIES or varies_if_complex(name))
-        if name.removeprefix("aten::") in rows() if group == OURS else varies:
+        if name.removeprefix("aten::") in rows() if group == OURS else group == VARIES and has_own:
             yield name, _CPU
         keys = unserved if group != FIXED_GROUP else ()
         yield from ((name, key) for key in (*keys, *([] if is_move(name) else [_ONEDNN])) if has(name, key))
@@ -271,9 +267,9 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
         tensors = list(tensors_in((*args, *kwargs.values())))
         is_float = any(tensor.dtype in types for tensor in tensors)
         if reason := reason_of_types(tensors, types, is_float):
-            return _Way(UnservedError(reason, COMPLEX_CURE if any(map(torch.is_complex, tensors)) else ""))
+            return _Way(UnservedError(reason, COMPLEX_CURE if any(map(torch.is_complex, tensors)) else TYPE_CURE))
         if any(isinstance(value, complex) for value in (*args, *kwargs.values())):
-            return _Way(UnservedError("computes no complex numbers"))
+            return _Way(UnservedError("computes no complex numbers", COMPLEX_CURE))
         floats = {tensor.dtype for tensor in tensors_in(caller_args) if tensor.is_floating_point()}
         is_low = caller_args is not args and not LOW.isdisjoint(floats or {torch.get_default_dtype()})
         passes = not is_float and row.integers == PASS and not getattr(kwargs.get("dtype"), "is_floating_point", False)
@@ -339,35 +335,14 @@ class _Way(NamedTuple):
 
 def _refusing(name: str, key: str, original: Function) -> Function:
     """Return the kernel of an operator that may vary."""
-    reason = UnservedError("may vary" if key == _CPU else f"has no specified order for {key} tensors")
+    reason = UnservedError("may vary", "")
+    if key != _CPU:
+        reason = UnservedError(f"has no specified order for {key} tensors", _DENSE * (group_of(name) != VARIES))
 
     def kernel(keys: Keys, *args: object, **kwargs: object) -> object:
         if _current() is None:
             return original(keys, *args, **kwargs)
         return _refused(name, reason, original, keys, args, kwargs)
-
-    return kernel
-
-
-def _refusing_complex(name: str, original: Function) -> Function:
-    """Return the kernel of an operator of one or two tensors that may vary only for complex numbers."""
-    packet = name.removeprefix("aten::").partition(".")[0]
-    function = getattr(torch, packet.removesuffix("_"))
-
-    def kernel(keys: Keys, *args: object, **kwargs: object) -> object:
-        if is_low_scalar(args):
-            result = function(*[value[None] if isinstance(value, torch.Tensor) else value for value in args])[0]
-            target = cast(Tensor, kwargs.get("out", args[0]))
-            if packet.endswith("_") or "out" in kwargs:
-                store((result,), [target], "out" in kwargs)
-                return target
-            return result
-        given = with_numbers(args)
-        for value in given if _current() is not None else ():
-            if isinstance(value, torch.Tensor) and value.is_complex():
-                reason = UnservedError(f"may vary for {value.dtype}", COMPLEX_CURE)
-                return _refused(name, reason, original, keys, given, kwargs)
-        return original(keys, *given, **kwargs)
 
     return kernel
 

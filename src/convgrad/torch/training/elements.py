@@ -175,7 +175,9 @@ def _is_of_integers(self: Tensor, exponent: float, **_: object) -> bool:
 def power(self: Tensor, exponent: float) -> Tensor:
     """Return self**exponent for the exponents that products, square roots and divisions compute."""
     if exponent not in _POWERS:
-        raise UnservedError(f"computes only the exponents {', '.join(map(str, sorted(_POWERS)))}; got {exponent}")
+        exponents = ", ".join(map(str, sorted(_POWERS)))
+        cure = "Use one of these exponents, or torch.exp and torch.log"
+        raise UnservedError(f"computes only the exponents {exponents}; got {exponent}", cure)
     to, (x,) = common_type(self)
     if abs(exponent) != 0.5 and exponent % 1:  # unlike square roots, other powers of -inf and -0 are those of inf and 0
         x = torch.where(x == -math.inf, math.inf, x) + 0.0

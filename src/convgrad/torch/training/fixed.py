@@ -49,9 +49,6 @@ ARITHMETIC, COMPARISONS, MOVES = _ARITHMETIC.split(), _COMPARISONS.split(), _MOV
 FIXED = frozenset((*ARITHMETIC, *COMPARISONS, *MOVES, *_INTEGERS.split()))
 """Names of operators without their overloads; the in-place form of each is included."""
 
-_IF_COMPLEX = frozenset(("aten::abs", "aten::div", "aten::mul", "aten::reciprocal", "aten::sgn"))
-COMPLEX_CURE = "Use torch.view_as_real, and compute with real numbers"
-
 OTHER_LIBRARIES = {
     "convgrad": "",
     "profiler": "",
@@ -60,12 +57,3 @@ OTHER_LIBRARIES = {
     "c10d": "allreduce_ allreduce_coalesced_ reduce_ reduce_scatter_ _reduce_scatter_base_",
 }
 """Namespaces beside aten whose operators are fixed, without the operators named here."""
-
-
-def varies_if_complex(name: str) -> bool:
-    """Return whether an operator, such as "aten::mul_.Tensor", never varies for real numbers but may for complex ones.
-
-    PyTorch multiplies and divides complex numbers with fused or other operations, depending on the vector length.
-    """
-    packet, _, overload = name.partition(".")
-    return packet.removesuffix("_") in _IF_COMPLEX and not overload.endswith("mode")  # modes round real numbers

@@ -29,7 +29,7 @@ _CURES = {
     "mkldnn_rnn": "Use torch.backends.mkldnn.flags(enabled=False)",
     "allreduce": "Register convgrad.torch.join_gradients as the communication hook",
 }
-_OTHER_ARGUMENTS = "Pass arguments that convgrad computes, for example tensors of f32"
+_OTHER_ARGUMENTS = "Pass arguments that convgrad computes: the error of same_bits() names the others"
 _NO_CURE = "Use another operator, because convgrad has no definition of this one"
 _BASES = {"norm": "linalg_vector_norm"}  # the operator that a _foreach_ operator calls for each tensor, by its name
 

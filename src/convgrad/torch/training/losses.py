@@ -313,7 +313,10 @@ def soft_margin_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor,
 def _check_one_shape(self: Tensor, target: Tensor) -> None:
     """Refuse tensors of two shapes, of which ATen's kernel reads some elements."""
     if self.shape != target.shape:
-        raise UnservedError(f"computes tensors of one shape; got {tuple(self.shape)} and {tuple(target.shape)}")
+        raise UnservedError(
+            f"computes tensors of one shape; got {tuple(self.shape)} and {tuple(target.shape)}",
+            "Use torch.broadcast_tensors",
+        )
 
 
 @row(

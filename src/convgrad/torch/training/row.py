@@ -49,14 +49,16 @@ class OperatorRow:
 class UnservedError(Exception):
     """A row does not compute a call. The message continues "OPERATOR ...", and ``cure`` says what to do.
 
-    Without ``cure``, it is the operator's.
+    If ``cure`` is empty, the operator has a cure.
     """
 
-    def __init__(self, reason: str, cure: str = "") -> None:
+    def __init__(self, reason: str, cure: str) -> None:
         super().__init__(reason)
         self.cure = cure
 
 
+COMPLEX_CURE = "Use torch.view_as_real, and compute with real numbers"
+TYPE_CURE = "Use tensors of f32"  # for tensors of a type that a row does not compute
 ROWS: list[OperatorRow] = []
 NO_SUM, SECTIONS, OF_OPERATOR, SEQUENTIAL = (
     "no sum",

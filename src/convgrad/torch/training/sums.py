@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from convgrad.torch.training.channels import ChannelProgram, ChannelView
-from convgrad.torch.training.row import SECTIONS, SUMMED, UnservedError, row
+from convgrad.torch.training.row import SECTIONS, SUMMED, TYPE_CURE, UnservedError, row
 
 Sums = TypeVar("Sums", Tensor, NDArray[np.float64])
 
@@ -105,7 +105,7 @@ def _arranged(x: Tensor, y: Tensor | None, dims: Dims) -> tuple[ChannelView, Ten
 def _served(dtype: torch.dtype) -> torch.dtype:
     """Return the type of a sum; raise if no order is specified for it."""
     if dtype not in SUMMED:
-        raise UnservedError(f"has no specified order for {dtype}")
+        raise UnservedError(f"has no specified order for {dtype}", TYPE_CURE)
     return dtype
 
 
@@ -194,7 +194,7 @@ def vector_norm(
 ) -> Tensor:
     """Return the norms over dimensions, of order 1 or 2."""
     if ord not in (1, 2):
-        raise UnservedError(f"computes only the orders 1, 2 and infinity; got {ord}")
+        raise UnservedError(f"computes only the orders 1, 2 and infinity; got {ord}", "Use one of these orders")
     to = _served(dtype or self.dtype)
     if ord == 1:
         return rounded(total(self.abs(), dim, keepdim), to)

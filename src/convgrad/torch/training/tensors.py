@@ -20,7 +20,7 @@ from convgrad.engines.tensors import PER_ROW, REMEMBERED_LISTS, TASK_ELEMENTS, E
 from convgrad.formats import F32
 from convgrad.functional import elementwise
 from convgrad.torch.kernels import threads_of_call
-from convgrad.torch.training.row import SUMMED, UnservedError, result_type
+from convgrad.torch.training.row import SUMMED, TYPE_CURE, UnservedError, result_type
 
 Operand: TypeAlias = Tensor | float
 read_address = reading_address_of(torch)
@@ -231,7 +231,7 @@ def _known(name: str, kinds: tuple[Kind | None, ...], targets: tuple[torch.dtype
     tensors = [meta for meta in metas if meta is not None]
     to = result_type(*tensors)
     if to not in SUMMED:
-        raise UnservedError(f"has no specified operations for {to}")
+        raise UnservedError(f"has no specified operations for {to}", TYPE_CURE)
     shape = torch.broadcast_shapes(*[tensor.shape for tensor in tensors])
     first = next((tensor for tensor in tensors if tensor.shape == shape), None)
     result = torch.empty(shape, dtype=to, device="meta") if first is None else torch.empty_like(first, dtype=to)
