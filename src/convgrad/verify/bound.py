@@ -44,7 +44,7 @@ def error_bound(
 ) -> Any:
     """Return for each element the largest error that a correct result of a call of ``convgrad.run`` can have.
 
-    For n products, let A be the sum of all |x||y| plus the magnitude of the bias. The bound on the sum is
+    For n products, let A be the sum of all ``abs(x * y)`` plus the magnitude of the bias. The bound on the sum is
     B = g A + n tiny/2 (1 + g). If h u < 1/2, g is gamma_h = h u / (1 - h u). Otherwise, g is the smaller of gamma_h
     (infinite if h u >= 1) and (n + 2) u (1 + u). Here, u is the unit roundoff and tiny the smallest number of
     ``accumulation``. The result also includes the largest error of rounding a number of size ``|S| + B`` to the
