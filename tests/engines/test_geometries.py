@@ -15,9 +15,9 @@ from convgrad.plan.passes import plans, view_of
 from convgrad.spec.geometry import Axis, Conv, effective_kernel
 from convgrad.spec.ordered import evaluate_in_order
 from tests.support.classes import line_of
-from tests.support.engine_helpers import HOST, empty
-from tests.support.forward_problems import unlike
-from tests.support.hash_problems import operands_of
+from tests.support.engine_helpers import HOST
+from tests.support.forward_problems import posed, unlike
+from tests.support.hash_problems import operands_of, shape_of, values
 from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
 
@@ -48,17 +48,22 @@ def axis_of(stride: int, dilation: int, padding: int, taps: int) -> Axis:
     every=389,
 )
 def test_bits(geometry: tuple[int, ...], channels: tuple[int, int, int], data: str, direction: str, fmt: str) -> None:
-    """On the last axis or on the one before; each kernel with a micro-tile of some height."""
+    """On the last axis or on the one before, with biases and old values; by each kernel, at some height."""
     number = sum(geometry) + GEOMETRIES.index(geometry)  # deals the axis, the height, the instruction set
     axes = [axis_of(*geometry), Axis(5, 5, 3, 1, 1, 1, 1)]
     conv = Conv(2, *channels, (axes[number % 2], axes[1 - number % 2]))
-    line = read(line_of(conv, fmt, data, number % 5 == 0))
-    one = problem(write(replace(line, direction=direction)))
+    if direction == "BWD_W":
+        one = problem(write(replace(read(line_of(conv, fmt, data, number % 5 == 0)), direction=direction)))
+    else:
+        types, role = (fmt, (fmt, "f32")[number % 2]), {"FWD_D": "dst", "BWD_D": "src"}[direction]
+        lies = f"{data} {('XIO', 'OIX')[number // 2 % 2]}"
+        one = posed(conv, role, number % 5 == 0, types, lies, accumulate=number % 3 == 1, bias=True)
     operands = operands_of(one, np.random.PCG64(3), subnormal=number % 3 == 0)
-    expected = evaluate_in_order(one, operands)
-    view = view_of(one, [array.strides for array in operands], empty(one).strides)
+    old = values(shape_of(one, one.output), one.output_format, np.random.PCG64(4))
+    expected = evaluate_in_order(one, operands, old)
+    view = view_of(one, [array.strides for array in operands], old.strides)
     isa = HOST[number % len(HOST)]
     for plan in unlike(plans(one, view, Machine(ISAS[isa]), 1), number):
-        out = empty(one)
+        out = old.copy()
         executable_of(plan, one, operands, out).execute(operands, out)
         assert_same_bits(np.ascontiguousarray(out), np.ascontiguousarray(expected), (isa, str(plan.spec), one))
