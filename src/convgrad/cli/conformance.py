@@ -51,15 +51,17 @@ def main(options: argparse.Namespace) -> int:
         check_new(Path(options.table), options.force)
     all_cases = listed()
     cases = [case for case in all_cases if case.name not in skips]
-    done: list[Judged] = []
+    done, outcomes = list[Judged](), set[str]()
     with candidate_of(judging, DEFAULT_LIMITS) as candidate, ProgressLine("", heartbeat=True) as progress:
         started = time.perf_counter()
         say(f"{len(cases)} cases; judged: {name_of(judging)}")
         try:
             for judged in judge_all(judging, cases, DEFAULT_LIMITS, candidate, progress):
                 done.append(judged)
-                if options.verbose or explains_exit(done, options.strict) or column_of(judged, xfails) == BAD:
+                explains = explains_exit(judged, outcomes, options.strict)
+                if options.verbose or explains or column_of(judged, xfails) == BAD:
                     progress.say(judged.lines())
+                outcomes.add(judged.outcome)
         finally:  # an interrupted run prints its counts too
             progress.end()
             say(summary(done, len(cases), time.perf_counter() - started))

@@ -83,7 +83,7 @@ def _verify(options: VerifyOptions, cases: Sequence[Case], limits: Limits, unrea
         if not options.json:
             before = f"; {len(done)} of them before, in {options.junit}" * bool(done)
             say(f"{len(cases)} case{'s' * (len(cases) != 1)}; judged: {name_of(options)}{before}")
-        names = {judged.case.name for judged in done}
+        names, outcomes = {judged.case.name for judged in done}, {judged.outcome for judged in done}
         try:
             for judged in judge_all(
                 options, [case for case in cases if case.name not in names], limits, candidate, progress
@@ -96,9 +96,10 @@ def _verify(options: VerifyOptions, cases: Sequence[Case], limits: Limits, unrea
                     options.verbose
                     or len(cases) == 1
                     or judged.outcome not in (OK, NOT_SERVED)
-                    or explains_exit(done, options.strict)
+                    or explains_exit(judged, outcomes, options.strict)
                 ):
                     progress.say(judged.lines())
+                outcomes.add(judged.outcome)
         finally:  # an interrupted run prints its counts and writes its report too
             progress.end()
             report.save(done)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
@@ -167,9 +167,12 @@ def exit_code(all_judged: Sequence[Judged], strict: bool = False) -> int:
     return next((judged.code for judged in all_judged if judged.code), DONE if outcomes else WRONG)
 
 
-def explains_exit(done: Sequence[Judged], strict: bool) -> bool:
-    """Return whether the last case is the first one that is not served, and ``strict``, so that the exit code is 1."""
-    return strict and done[-1].outcome == NOT_SERVED and all(judged.outcome != NOT_SERVED for judged in done[:-1])
+def explains_exit(judged: Judged, before: Collection[str], strict: bool) -> bool:
+    """Return whether a case is the first one that is not served, and ``strict``, so that the exit code is 1.
+
+    ``before`` has the outcomes of the cases before it.
+    """
+    return strict and judged.outcome == NOT_SERVED and NOT_SERVED not in before
 
 
 def junit(

@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from torch._C import DispatchKeySet as Keys
 
 _CPU = "CPU"
-_NO_ROW, _DENSE = (None, ""), "Use dense tensors on a CPU"
+_NO_ROW = None, ""
+_DENSE = "Use dense tensors on a CPU"
 _NONE = Replays()  # of calls that no row serves
 _KINDS = 256  # kinds of arguments that are kept per operator
 _CHECKED = "convolution", "nll_loss", "group_norm"  # functions that check arguments: PyTorch's check refuses too much
