@@ -4,6 +4,6 @@ The environment variable CONVGRAD_CONFORMANCE_MODULE names the function, and CON
 options of the command, such as ``--isolate --xfails known.txt``.
 """
 
-from convgrad.verify.conformance import judged, pytest_generate_tests, test_conformance
+from convgrad.cli.conformance_tests import judged, pytest_generate_tests, test_conformance
 
 __all__ = ["judged", "pytest_generate_tests", "test_conformance"]

@@ -24,7 +24,7 @@ WORDS = {
     "": (
         "array_types words parameters errors disk cached float_environment formats host spec descriptor notation plan "
         "engines arrays functional graph verify files verify.cases cases __init__ torch jax scale dask verify.testing "
-        "testing cli verify.conformance conformance __main__"
+        "testing cli conformance __main__"
     ),
     "arrays": "libraries mapped overlap",
     "arrays.libraries": "library dlpack cuda_interface torch jax",
@@ -44,13 +44,13 @@ WORDS = {
     "cli": (
         "console exits parsers arguments progress checks times report verify_options verify_cases sources run_call "
         "run_cases run_graph run_pieces run explain_json explain bench probe verify_candidates verify_again "
-        "verify_report verify_resume verify_others verify conformance calibrate info"
+        "verify_report verify_resume verify_others verify conformance conformance_tests calibrate info"
     ),
     "cli.parsers": "parser texts run verify conformance explain probe bench calibrate info",
     "verify": (
         "verdict declared terms rows gather granule sums wide reference parts cost compare winograd bound exact "
         "truncation adversarial fill fill_graph judge diagnose copies c_function foreign guardian isolate witness "
-        "pardon claim repeat check tolerance check_certificate certificate probe cases testing conformance"
+        "pardon claim repeat check tolerance check_certificate certificate probe cases testing"
     ),
     "verify.judge": ("names model sample conspire lost alone shared errors statistics partials common limits naming"),
     "verify.judge.statistics": "finding size bias groups narrow grid filters",
