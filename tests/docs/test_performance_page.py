@@ -100,8 +100,6 @@ def test_costs_of_arrays_parts_and_pauses() -> None:
     ratios = [[float(row["ratio"]) for row in idle if row["gap_ms"] == gap] for gap in ("0", "20")]
     at_once, after = (f"{min(each):.2f} to {max(each):.2f} times" for each in ratios)
     assert f"two threads take {at_once} as long as one, but {after} after pauses of 20 ms" in WORDS
-    busy = [float(row["median_ratio"]) for row in rows_of("busy_cores.csv") if row["busy"] != "0"]
-    assert f"is {min(busy):.1f} to {max(busy):.1f} times as long (`busy_cores.csv`)" in WORDS
 
 
 CLIFFS = ("cliffs_f32.csv", "cliffs_forward_f32.csv", "cliffs_data_gradient_f32.csv")
