@@ -50,7 +50,7 @@ print(dst.shape)
 - You must pass all required attributes to `convgrad.run` and `convgrad.compile`. If an attribute has one value per
   spatial axis, pass a list.
 - You can add or omit `-1` at the end of an operator's name, unless this gives the name of another operator.
-- [Shapes and padding](shapes.md#the-letters) explains the letters in the formulas.
+- The page on [shapes](shapes.md#the-letters) explains the letters in the formulas.
 
 Attributes can differ between versions of oneDNN, so each operator has its generations in parentheses:
 """

@@ -43,7 +43,7 @@ TITLES = {
     ),
     "f64 sections": (
         "Sums in f64 sections",
-        "[Numerics](numerics.md#operators-of-a-training-step) defines the order of these sums, which are rounded to\n"
+        "The [order of these sums](numerics.md#operators-of-a-training-step) is specified, and each sum is rounded to\n"
         "f32 once. In every memory format, the positions of a sum are in row-major order.",
     ),
     "one after another": (
