@@ -14,12 +14,11 @@ from convgrad.cli.exits import EXIT_CODES
 HEAD = """\
 # Command line
 
-Look up commands and options here, or run `convgrad COMMAND --help`, which prints the same text. To learn how to do
-something, for example how to check a kernel, begin with the guide that the section of the command names.
+Look up commands and options here, or run `convgrad COMMAND --help`. To learn how to do something, for example how to
+check a kernel, read the guides after "More" first.
 
-- You can pass options before or after the other arguments. In a shell, put a problem line in quotes.
-- An output file gets its name only when it is complete, so that a failed command leaves no partial file. A command
-  replaces an existing file, or the target of a symbolic link, only with `--force`, and keeps its permissions.
+- In a shell, put a problem line in quotes, because it contains spaces.
+- A failed command leaves no partial file. A command replaces an existing file only with `--force`.
 - `convgrad --version` prints the version.
 - An error is one line on standard error. A second line may contain a command that reproduces the error.
 """

@@ -15,7 +15,7 @@ from statistics import geometric_mean
 from tests.support.places import BENCHMARKS, DOCS, ROOT
 
 RESULTS = BENCHMARKS / "results"
-PAGES = (ROOT / "README.md", DOCS / "same_hash.md", DOCS / "torch.md", DOCS / "training_step.md")
+PAGES = (ROOT / "README.md", DOCS / "same_hash.md", DOCS / "performance.md", DOCS / "training_step.md")
 MADE = re.compile(r"(<!-- made by tests/docs/figures.py: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 HASHES = ("one_hash.csv", "one_hash_intel.csv", "one_hash_arm.csv")
 TITLES = {  # by the name of a network in CSV files

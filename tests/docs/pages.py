@@ -32,8 +32,8 @@ from tests.support.places import DOCS
 OPERATORS_HEAD = """\
 # Operators
 
-Use this page to look up the operands and attributes of an operator, for example to write a graph file. `convgrad.run`
-computes an operator by its name:
+Look up the operands and attributes of an operator here, for example to write a graph file. `convgrad.run` computes an
+operator by its name:
 
 ```python
 import numpy as np
@@ -47,32 +47,31 @@ print(dst.shape)
 (1, 6, 6, 4)
 ```
 
-- You must pass all required attributes to `convgrad.run` and `convgrad.compile`, as a list if an attribute has one
-  value per spatial axis. `infer_shapes`, `explain` and `vjp` have the defaults of the [other
-  functions](api/functions.md).
+- You must pass all required attributes to `convgrad.run` and `convgrad.compile`. If an attribute has one value per
+  spatial axis, pass a list.
 - You can add or omit `-1` at the end of an operator's name, unless this gives the name of another operator.
+- The page on [shapes](shapes.md#the-letters) explains the letters in the formulas.
 
-[Shapes and padding](shapes.md#the-letters) explains the letters in the formulas. The parentheses after an operator's
-name list its generations, because its attributes can differ between versions of oneDNN:
+Attributes can differ between versions of oneDNN, so each operator has its generations in parentheses:
 """
 NEWEST = ("G3",)
 OLDER_HEAD = """\
 ## Older names
 
-A result has the same shape as with the newer name, but you may pass only the spatial extents as `output_shape`. If you
-omit the pads of an operator with "ConvolutionBackprop" in its name, convgrad [calculates
+Results have the same shapes as with the newer names, but you may pass only the spatial extents as `output_shape`. If
+you omit the pads of an operator with "ConvolutionBackprop" in its name, convgrad [calculates
 them](shapes.md#pads-of-older-names)."""
 COMMON_HEAD = """\
 ## Attributes
 
 All operators with weights have these attributes. Operators without weights have only `data_format`."""
 DEVIATIONS = """\
-Each section names the specification that convgrad follows, except in
-[auto_pad](shapes.md#auto-pad) of data gradients, and in the [channels that groups divide](shapes.md#layouts) in the
-format `IOX`."""
+The operators of G3 follow oneDNN's developer guide. Only `ConvolutionBackwardData` follows `ConvolutionBackpropData-1`
+of the specification 1.0-alpha. convgrad differs from the specifications in [auto_pad](shapes.md#auto-pad) of data
+gradients, and in the [channels that groups divide](shapes.md#layouts) in the format `IOX`."""
 MORE_HEAD = """\
-The section of an operator lists which of the following attributes it also has. If a format has two rows, the second row
-is for transposed operators:"""
+Some operators have more attributes, which their sections list. If a format has two rows, the second row is for
+transposed operators:"""
 MADE_RULES = re.compile(r"(<!-- made by tests/docs/pages.py: rules -->\n).*?(<!-- end -->)", re.DOTALL)
 KINDS = {
     "O": "Operator and operands",
@@ -102,7 +101,6 @@ def operators_page() -> str:
         lines += [f"- Operands: {_operands(op)}. Result: `{op.output.name}`.", f"- Shape: {_code_of_names(op)}."]
         if _has_weights(op):
             lines += [f"- More attributes: {_attributes(op, common)}."]
-        lines += [f"- Specification: {op.document}."]
     lines += [
         "",
         OLDER_HEAD,

@@ -16,12 +16,12 @@ PAGE = DOCS / "parameters.md"
 HEAD = """\
 # Parameters
 
-You need this page if you know a layer of another library and look for the name of a parameter. All functions of
-`convgrad` use the same names, for example `strides` for every layer. The functions of `convgrad.torch` and
-`convgrad.jax` have the [names of PyTorch and JAX](names.md) instead.
+Use this page if you know a layer of another library and look for the name of a parameter. All functions of `convgrad`
+use the same names, for example `strides` for every layer. The functions of `convgrad.torch` and `convgrad.jax` have the
+[names of PyTorch and JAX](names.md) instead.
 
 Each function has only [some of these parameters](api/functions.md). If a parameter has several rows, each row is for
-different functions. Instead of one int per axis, you can pass one int for all spatial axes.
+different functions. Instead of one int per axis, you can pass one int for all axes.
 """
 TITLES = {
     "Arrays and shapes": "Pass these first, in the order of the function's signature.",

@@ -19,19 +19,20 @@ PAGE = DOCS / "step_operators.md"
 HEAD = """\
 # Operators of a training step
 
-You need this page if you want to get the bits of [`same_bits()`](training_step.md) from your own program, for example
-in another framework. Each row defines operators of ATen, which all functions, modules and optimizers of PyTorch call,
-including their in-place and `out` forms.
+Use this page if your own program must give the bits of [`same_bits()`](training_step.md), for example in another
+framework. Each row defines operators of ATen, which all functions, modules and optimizers of PyTorch call, including
+their in-place and `out` forms.
 
-- **Operations.** The result of each operation is rounded to f32 once, or to f64 in a formula with "in f64", whose final
-  result is rounded to f32. A product is also rounded before it is added, unless the formula contains "fused".
-- **Functions** such as exp are sequences of f32 operations, unless the formula contains "in f64". You find these
-  sequences in `functions.py` and `maps.py` of `src/convgrad/spec/elementwise/`.
-- **Random numbers** r come from PyTorch's generator, in row-major order of the indices. Their type is f64, unless the
+- **Operations.** The result of each operation is rounded to f32 once. If the formula contains "in f64", operations are
+  rounded to f64, and the final result to f32. A product is rounded before it is added, unless the formula contains
+  "fused".
+- **Functions** such as exp are sequences of f32 operations, unless the formula contains "in f64". The sequences are in
+  `functions.py` and `maps.py` of `src/convgrad/spec/elementwise/`.
+- **Random numbers** r come from PyTorch's generator, in row-major order of the indices. They are f64, unless the
   formula names another type.
 - **Types.** bf16 and f16 tensors are converted to f32 first, and the result is rounded to their type once. Only these
   operators accept f64 tensors: {f64}.
-- **Error.** The largest error is a bound for one element, compared with the formula in exact arithmetic. Here, u is
+- **Error.** The last column bounds the error of one element, compared with the formula in exact arithmetic. Here, u is
   2^-24, v is 2^-53, h is the rounding depth of the sum, and R is u abs(result). An ulp of a number is 2^-23 times the
   largest power of two that does not exceed the number. If the result is bf16 or f16, add the rounding to this type.
 """
@@ -42,8 +43,8 @@ TITLES = {
     ),
     "f64 sections": (
         "Sums in f64 sections",
-        "[Numerics](numerics.md#operators-of-a-training-step) defines the order of these sums, which are rounded to\n"
-        "f32 once. The positions are the indices of the sum in row-major order, in every memory format.",
+        "The [order of these sums](numerics.md#operators-of-a-training-step) is specified, and each sum is rounded to\n"
+        "f32 once. In every memory format, the positions of a sum are in row-major order.",
     ),
     "one after another": (
         "Sums of few terms",
