@@ -17,7 +17,7 @@ from tests.support.places import BENCHMARKS, DOCS, ROOT
 RESULTS = BENCHMARKS / "results"
 PAGES = (ROOT / "README.md", DOCS / "same_hash.md", DOCS / "performance.md", DOCS / "training_step.md")
 MADE = re.compile(r"(<!-- made by tests/docs/figures.py: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-HASHES = ("one_hash.csv", "one_hash_intel.csv", "one_hash_arm.csv")
+HASHES = ("one_hash.csv", "one_hash_xeon.csv", "one_hash_intel.csv", "one_hash_arm.csv")
 TITLES = {  # by the name of a network in CSV files
     "resnet18": "ResNet-18", "resnet50": "ResNet-50", "vgg11": "VGG-11", "mobilenet_v2": "MobileNetV2",
     "mobilenet_v3": "MobileNetV3", "dcgan": "DCGAN", "unet": "U-Net", "wide_resnet": "Wide-ResNet-16-4",
@@ -63,8 +63,7 @@ def hashes(page: Path) -> str:
     assert len({row["same_bits"] for row in rows}) == 1
     if brief:
         return table(*shown) + (
-            f"\nIn {len(rows)} runs with these and other settings, PyTorch alone gave {differ} hashes,\n"
-            f"`same_bits()` one.\n"
+            f"\nIn all {len(rows)} runs, also with other settings, PyTorch alone gave {differ} hashes, and `same_bits()` one.\n"
         )
     versions = {row["torch"].split("+")[0]: row["processor"].partition(" (")[0] for row in rows}
     (version, _), (other, where) = versions.items()
