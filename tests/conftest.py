@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from convgrad.engines import pool
+from convgrad.engines.llvm import jit
 from tests.support.tiers import collects_quick_alone, leave_long, leave_samples
 
 # A shell has what it runs in the background ignore Ctrl-C, and children inherit that; tests interrupt themselves
@@ -23,6 +24,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # What is collected stays to the end: looking for garbage among it was half of the time that collecting took
 gc.disable()
+
+jit.FUNCTIONS = 1 << 16  # tests return to kernels whose functions the compiler would have forgotten
 
 
 @pytest.hookimpl(trylast=True)

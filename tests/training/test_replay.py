@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 from convgrad.torch import same_bits
 from convgrad.torch.training.replay import Replays
 from tests.support.children import in_child
+from tests.support.tiers import tiers
 from tests.training.row_cases import CASES, drawing, operator
 
 pytestmark = pytest.mark.usefixtures("installed")
@@ -83,9 +84,7 @@ def bits(name: str, dtype: torch.dtype, last: bool, seed: int) -> list[bytes]:
     return [tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for tensor in tensors]
 
 
-@pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", CASES)
+@tiers("name, dtype, last", CASES, (torch.float32, torch.bfloat16), (False, True), every=3)
 def test_later_calls_have_the_bits_of_python_code(
     name: str, dtype: torch.dtype, last: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
