@@ -63,7 +63,8 @@ def hashes(page: Path) -> str:
     assert len({row["same_bits"] for row in rows}) == 1
     if brief:
         return table(*shown) + (
-            f"\nIn all {len(rows)} runs, also with other settings, PyTorch alone gave {differ} hashes, and `same_bits()` one.\n"
+            f"\nIn all {len(rows)} runs, also with other settings, PyTorch alone gave {differ} hashes, and\n"
+            f"`same_bits()` one.\n"
         )
     versions = {row["torch"].split("+")[0]: row["processor"].partition(" (")[0] for row in rows}
     (version, _), (other, where) = versions.items()
