@@ -13,7 +13,7 @@ from convgrad.engines.llvm import isas
 from convgrad.formats import F32
 from convgrad.functional.call import prepare
 from convgrad.notation import problem as problem_of
-from convgrad.plan.cuda.nest import products_of
+from convgrad.plan.cuda.nest import count_of_products, products_of
 from convgrad.plan.cuda.plan import TILES, plan, refusal
 from convgrad.plan.cuda.recipe import ROWS, SingleSpec, TileSpec
 from convgrad.plan.cuda.tables import chains_of
@@ -201,10 +201,18 @@ def test_offsets_of_padding_that_exceed_32_bits() -> None:
         ("FWD_D f32 NCX mb1ic1iw5oc16ow5kw3dw4294967296pw4294967296", "has 2^30 positions or more"),
         ("FWD_D f32 NCX mb1ic1iw1200000000oc1ow1200000000kw1", "has 2^30 positions or more"),
         ("BWD_W f32 NCX mb65536ic1iw257oc1ow257kw1", "more than 65535 nodes"),
+        ("BWD_D f32 NCX mb1ic1ih65oc1oh1kh65sh65", "cut a result into 4225 parts, more than 4096"),
+        ("BWD_D f32 NCX mb1ic1iw1000000000oc1ow2kw1pw1sw1000000000", "cut a result into 1000000000 parts"),
     ],
 )
 def test_refused_sizes(line: str, words: str) -> None:
     assert words in refusal(problem_of(line))
+
+
+@pytest.mark.parametrize("line", [*EDGES[:1], *IMAGES[:1], *PHASES, *RANKS[2:], "BWD_D f32 NCX mb1ic1iw3oc1ow1kw3sw7"])
+def test_count_of_products(line: str) -> None:
+    problem = problem_of(line)
+    assert count_of_products(problem) == len(products_of(problem, dense_strides(problem)))
 
 
 @pytest.mark.every(2)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from convgrad.plan.cuda.nest import AXES, Product, products_of
+from convgrad.plan.cuda.nest import AXES, Product, count_of_products, products_of
 from convgrad.plan.cuda.recipe import (
     COLUMNS,
     ROWS,
@@ -40,6 +40,7 @@ from convgrad.spec.problem import Problem, canonical_shapes
 TILES = ((128, 128), (128, 64), (64, 128), (64, 64))
 MIN_COLUMNS, MIN_ROWS = 16, 16  # of a tile; products with fewer are computed output by output
 MAX_ELEMENTS = 1 << 31  # of an array: offsets have 32 bits
+MAX_PRODUCTS = 4096  # each takes a millisecond to plan and some microseconds to launch
 MAX_GRID = 65535  # blocks along the second and third axis of a grid
 MAX_SHARED = 99 << 10  # bytes of shared memory of a block, on all GPUs of compute capability 8.0 or later
 PACK_ROWS = 256  # the fewest rows for which weights are packed
@@ -103,6 +104,8 @@ def _too_large(problem: Problem, elements: int) -> str:
         return "an array spans 2^31 elements or more"
     if any(axis.src + axis.pad_begin + max(axis.pad_end, 0) >= -ABSENT for axis in conv_of(problem).axes):
         return "a spatial axis of src has 2^30 positions or more, padding included"
+    if (products := count_of_products(problem)) > MAX_PRODUCTS:
+        return f"the strides cut a result into {products} parts, more than {MAX_PRODUCTS}"
     order = order_of(problem)
     nodes = order.units * -(-order.blocks // FAN_IN)
     return f"a sum has more than {MAX_GRID} nodes of {FAN_IN} chains; use a smaller batch" if nodes > MAX_GRID else ""
