@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from convgrad import engines
+from convgrad.engines.addresses import address_of, array_at
 from convgrad.engines.llvm import isas
 from convgrad.formats import F32
 from convgrad.functional.call import prepare
@@ -189,6 +190,26 @@ def test_results_without_terms_next_to_others() -> None:
     assert_same(problem, operands)
     _, second = products_of(problem, dense_strides(problem))
     assert width_of_a(second, chains_of(second), ROWS) == 1
+
+
+@pytest.mark.every(4)
+@pytest.mark.parametrize("step", [-6, 3, 1 << 50, (1 << 63) - 1])
+@pytest.mark.parametrize("direction", ["FWD_D", "BWD_D", "BWD_W"])
+@pytest.mark.parametrize("shape", ["mb1ic1ih1iw17oc16oh3ow17kh3kw3ph2pw1", "mb1ic16ih5iw9oc1oh1ow9kh5kw1"])
+def test_strides_of_axes_with_one_element(direction: str, shape: str, step: int) -> None:
+    """Any stride is legal, because there is no second element."""
+    problem, operands = made(f"{direction} f32 NCX {shape}")
+    out, expected = empty(problem), empty(problem)
+    engines.execute(problem, operands, expected)
+    *given, to = (array_at(address_of(one), one.shape, _stepped(one, step), one.dtype) for one in (*operands, out))
+    assert refusal(problem, [array.strides for array in (*given, to)]) == ""
+    emulated.run(problem, given, to)
+    assert_same_bits(out, expected, problem.operator)
+
+
+def _stepped(array: Array, step: int) -> tuple[int, ...]:
+    """Return the strides of an array, with a step along the axes that have one element."""
+    return tuple(step if extent == 1 else stride for extent, stride in zip(array.shape, array.strides, strict=True))
 
 
 def test_offsets_of_padding_that_exceed_32_bits() -> None:

@@ -89,12 +89,12 @@ def refusal(problem: Problem, strides: Sequence[Strides] = ()) -> str:
     if any(len(shape) > 2 + AXES for shape in shapes):
         return "kernels for GPUs have at most three spatial axes"
     sizes = [problem.operand_format.dtype.itemsize] * (len(shapes) - 1) + [problem.output_format.dtype.itemsize]
-    if any(step % size for steps, size in zip(strides, sizes, strict=False) for step in steps):
-        return "strides must be multiples of the size of an element"
-    spans = [
-        1 + sum((extent - 1) * abs(step) for extent, step in zip(shape, steps, strict=True)) // size
-        for shape, steps, size in zip(shapes, strides, sizes, strict=False)
-    ]
+    spans = []
+    for shape, steps, size in zip(shapes, strides, sizes, strict=False):
+        axes = [(extent - 1, abs(step)) for extent, step in zip(shape, steps, strict=True) if extent > 1]
+        if any(step % size for _, step in axes):
+            return "strides must be multiples of the size of an element"
+        spans.append(1 + sum(reach * step for reach, step in axes) // size)
     return _too_large(problem, max(*map(prod, shapes), *spans))
 
 
