@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 from convgrad.engines.starting import forked_with
 
-TABLES_BYTES = 2 << 30  # the largest size of the tables of all kept calls: 64 weight gradients with 1024x1024 positions
+TABLES_BYTES = 4 << 30  # the largest size of all kept tables: of 128 weight gradients with 1024x1024 positions
 
 
 class WithTable(Protocol):
