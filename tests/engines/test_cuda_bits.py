@@ -222,12 +222,21 @@ def test_offsets_of_padding_that_exceed_32_bits() -> None:
         ("FWD_D f32 NCX mb1ic1iw5oc16ow5kw3dw4294967296pw4294967296", "has 2^30 positions or more"),
         ("FWD_D f32 NCX mb1ic1iw1200000000oc1ow1200000000kw1", "has 2^30 positions or more"),
         ("BWD_W f32 NCX mb65536ic1iw257oc1ow257kw1", "more than 65535 nodes"),
+        ("BWD_W f32 NCX mb1ic1iw67108865oc1ow67108865kw1", "a sum has 67108865 terms, more than 67108864"),
+        ("BWD_W f32 NCX mb2ic1ih9000oc1oh9000kh1", "a sum has 81000000 terms, more than 67108864"),
+        ("FWD_D f32 NCX mb1ic67108865iw1oc1ow1kw1", "a sum has 67108865 terms, more than 67108864"),
         ("BWD_D f32 NCX mb1ic1ih65oc1oh1kh65sh65", "cut a result into 4225 parts, more than 4096"),
         ("BWD_D f32 NCX mb1ic1iw1000000000oc1ow2kw1pw1sw1000000000", "cut a result into 1000000000 parts"),
     ],
 )
 def test_refused_sizes(line: str, words: str) -> None:
     assert words in refusal(problem_of(line))
+
+
+def test_most_terms() -> None:
+    """The images of a weight gradient have a table together."""
+    assert refusal(problem_of("BWD_W f32 NCX mb3ic1iw67108864oc1ow67108864kw1")) == ""
+    assert refusal(problem_of("FWD_D f32 NCX mb1ic67108864iw1oc1ow1kw1")) == ""
 
 
 @pytest.mark.parametrize("line", [*EDGES[:1], *IMAGES[:1], *PHASES, *RANKS[2:], "BWD_D f32 NCX mb1ic1iw3oc1ow1kw3sw7"])

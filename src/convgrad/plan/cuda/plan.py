@@ -40,6 +40,7 @@ from convgrad.spec.problem import Problem, canonical_shapes
 TILES = ((128, 128), (128, 64), (64, 128), (64, 64))
 MIN_COLUMNS, MIN_ROWS = 16, 16  # of a tile; products with fewer are computed output by output
 MAX_ELEMENTS = 1 << 31  # of an array: offsets have 32 bits
+MAX_TERMS = 1 << 26  # of a product: its table has 2 GiB, and takes 45 seconds and 11 GB of CPU memory to make
 MAX_PRODUCTS = 4096  # each takes a millisecond to plan and some microseconds to launch
 MAX_GRID = 65535  # blocks along the second and third axis of a grid
 MAX_SHARED = 99 << 10  # bytes of shared memory of a block, on all GPUs of compute capability 8.0 or later
@@ -107,6 +108,9 @@ def _too_large(problem: Problem, elements: int) -> str:
     if (products := count_of_products(problem)) > MAX_PRODUCTS:
         return f"the strides cut a result into {products} parts, more than {MAX_PRODUCTS}"
     order = order_of(problem)
+    terms = order.terms if problem.solves_for in ("dst", "src") else order.unit_terms  # the units of a weight repeat
+    if terms > MAX_TERMS:
+        return f"a sum has {terms} terms, more than {MAX_TERMS}"
     nodes = order.units * -(-order.blocks // FAN_IN)
     return f"a sum has more than {MAX_GRID} nodes of {FAN_IN} chains; use a smaller batch" if nodes > MAX_GRID else ""
 
