@@ -108,11 +108,15 @@ def _too_large(problem: Problem, elements: int) -> str:
     if (products := count_of_products(problem)) > MAX_PRODUCTS:
         return f"the strides cut a result into {products} parts, more than {MAX_PRODUCTS}"
     order = order_of(problem)
-    terms = order.terms if problem.solves_for in ("dst", "src") else order.unit_terms  # the units of a weight repeat
+    over_images = problem.solves_for in ("weights", "bias")
+    terms = order.unit_terms if over_images else order.terms  # the units of a sum over images repeat
     if terms > MAX_TERMS:
         return f"a sum has {terms} terms, more than {MAX_TERMS}"
     nodes = order.units * -(-order.blocks // FAN_IN)
-    return f"a sum has more than {MAX_GRID} nodes of {FAN_IN} chains; use a smaller batch" if nodes > MAX_GRID else ""
+    if nodes > MAX_GRID:
+        hint = "; use a smaller batch" if over_images else ""
+        return f"a sum has more than {MAX_GRID} nodes of {FAN_IN} chains{hint}"
+    return ""
 
 
 def plan(problem: Problem, strides: tuple[Strides, ...], processors: int, aligned: bool = True) -> DevicePlan:
