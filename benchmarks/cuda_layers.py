@@ -122,7 +122,7 @@ class Layer:
         from convgrad.engines.cuda.engine import DeviceCall  # noqa: PLC0415 - with --emulated, there is no device
 
         call = DeviceCall(self.problem, self.strides, 0)
-        table = torch.frombuffer(bytearray(call.table), dtype=torch.uint8).cuda()
+        table = torch.frombuffer(bytearray(call.take_table()), dtype=torch.uint8).cuda()
         scratch = torch.empty(call.scratch_bytes + 1, dtype=torch.uint8, device="cuda")
         stream = torch.cuda.current_stream().cuda_stream
         places = [tensor.data_ptr() for tensor in self.operands]

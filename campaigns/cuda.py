@@ -230,7 +230,7 @@ def on_gpu(problem: Problem, operands: Sequence[Array], out: Array, tally: Tally
     with tally.timed("loading, plans"):
         call = DeviceCall(problem, strides, 0, aligned)
     with tally.timed("GPU"):
-        table = torch.frombuffer(bytearray(call.table), dtype=torch.uint8).cuda()
+        table = torch.frombuffer(bytearray(call.take_table()), dtype=torch.uint8).cuda()
         scratch = torch.full((call.scratch_bytes // 4 + 1,), np.nan, device="cuda")
         stream = torch.cuda.current_stream().cuda_stream
         call.launch(places[:-1], places[-1], table.data_ptr(), scratch.data_ptr(), stream)

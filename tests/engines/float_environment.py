@@ -132,7 +132,7 @@ def gradients() -> dict[str, Callable[..., Array]]:
             found[f"bias in pieces, {data} {kind}"] = partial(in_pieces, dst)
             src_shape, dst_shape, shape, rest = CALLS["dense"]
             src, dst = operands((src_shape, dst_shape), kind, data)
-            scale = np.array([0.75, 2.0**-20], np.float32)
+            scale = np.array([0.7, 2.0**-20 / 3])  # which are rounded to f32
             found[f"norms of samples, {data} {kind}"] = partial(
                 convgrad.per_sample_weights_norm2, src, dst, shape, **rest
             )

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from convgrad import engines
+from convgrad.engines.addresses import address_of, array_at
 from convgrad.engines.llvm import isas
 from convgrad.formats import F32
 from convgrad.functional.call import prepare
 from convgrad.notation import problem as problem_of
-from convgrad.plan.cuda.nest import products_of
+from convgrad.plan.cuda.nest import count_of_products, products_of
 from convgrad.plan.cuda.plan import TILES, plan, refusal
 from convgrad.plan.cuda.recipe import ROWS, SingleSpec, TileSpec
 from convgrad.plan.cuda.tables import chains_of
@@ -191,6 +192,26 @@ def test_results_without_terms_next_to_others() -> None:
     assert width_of_a(second, chains_of(second), ROWS) == 1
 
 
+@pytest.mark.every(4)
+@pytest.mark.parametrize("step", [-6, 3, 1 << 50, (1 << 63) - 1])
+@pytest.mark.parametrize("direction", ["FWD_D", "BWD_D", "BWD_W"])
+@pytest.mark.parametrize("shape", ["mb1ic1ih1iw17oc16oh3ow17kh3kw3ph2pw1", "mb1ic16ih5iw9oc1oh1ow9kh5kw1"])
+def test_strides_of_axes_with_one_element(direction: str, shape: str, step: int) -> None:
+    """Any stride is legal, because there is no second element."""
+    problem, operands = made(f"{direction} f32 NCX {shape}")
+    out, expected = empty(problem), empty(problem)
+    engines.execute(problem, operands, expected)
+    *given, to = (array_at(address_of(one), one.shape, _stepped(one, step), one.dtype) for one in (*operands, out))
+    assert refusal(problem, [array.strides for array in (*given, to)]) == ""
+    emulated.run(problem, given, to)
+    assert_same_bits(out, expected, problem.operator)
+
+
+def _stepped(array: Array, step: int) -> tuple[int, ...]:
+    """Return the strides of an array, with a step along the axes that have one element."""
+    return tuple(step if extent == 1 else stride for extent, stride in zip(array.shape, array.strides, strict=True))
+
+
 def test_offsets_of_padding_that_exceed_32_bits() -> None:
     assert_same(*made("FWD_D f32 NCX mb1ic4ih1iw16oc16oh1ow16kh3kw1dh268435456ph268435456"))
 
@@ -200,11 +221,29 @@ def test_offsets_of_padding_that_exceed_32_bits() -> None:
     [
         ("FWD_D f32 NCX mb1ic1iw5oc16ow5kw3dw4294967296pw4294967296", "has 2^30 positions or more"),
         ("FWD_D f32 NCX mb1ic1iw1200000000oc1ow1200000000kw1", "has 2^30 positions or more"),
-        ("BWD_W f32 NCX mb65536ic1iw257oc1ow257kw1", "more than 65535 nodes"),
+        ("BWD_W f32 NCX mb65536ic1iw257oc1ow257kw1", "more than 65535 nodes of 16 chains; use a smaller batch."),
+        ("FWD_D f32 NXC mb1ic64ih300oc1oh1kh300ph0", "more than 65535 nodes of 16 chains."),
+        ("BWD_W f32 NCX mb1ic1iw67108865oc1ow67108865kw1", "a sum has 67108865 terms, more than 67108864"),
+        ("BWD_W f32 NCX mb2ic1ih9000oc1oh9000kh1", "a sum has 81000000 terms, more than 67108864"),
+        ("FWD_D f32 NCX mb1ic67108865iw1oc1ow1kw1", "a sum has 67108865 terms, more than 67108864"),
+        ("BWD_D f32 NCX mb1ic1ih65oc1oh1kh65sh65", "cut a result into 4225 parts, more than 4096"),
+        ("BWD_D f32 NCX mb1ic1iw1000000000oc1ow2kw1pw1sw1000000000", "cut a result into 1000000000 parts"),
     ],
 )
 def test_refused_sizes(line: str, words: str) -> None:
-    assert words in refusal(problem_of(line))
+    assert words in f"{refusal(problem_of(line))}."
+
+
+def test_most_terms() -> None:
+    """The images of a weight gradient have a table together."""
+    assert refusal(problem_of("BWD_W f32 NCX mb3ic1iw67108864oc1ow67108864kw1")) == ""
+    assert refusal(problem_of("FWD_D f32 NCX mb1ic67108864iw1oc1ow1kw1")) == ""
+
+
+@pytest.mark.parametrize("line", [*EDGES[:1], *IMAGES[:1], *PHASES, *RANKS[2:], "BWD_D f32 NCX mb1ic1iw3oc1ow1kw3sw7"])
+def test_count_of_products(line: str) -> None:
+    problem = problem_of(line)
+    assert count_of_products(problem) == len(products_of(problem, dense_strides(problem)))
 
 
 @pytest.mark.every(2)

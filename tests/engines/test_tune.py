@@ -98,6 +98,27 @@ def test_measured_arrays_lie_in_their_memory() -> None:
         assert first <= begin < end <= last
 
 
+def test_only_elements_take_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images that are 256 MiB apart, as in a mapped file, take no memory between them."""
+    resource = pytest.importorskip("resource")
+    problem, _ = made(LINE)
+    src, weights, dst = dense_strides(problem)
+    began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    arrays = tune._arrays(problem, ((1 << 28, *src[1:]), weights, (1 << 28, *dst[1:])))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - began < 1 << 16  # KiB
+    assert all(np.ptp(array) > 1 for array in arrays[:-1])
+
+
+def test_images_farther_apart_than_memory() -> None:
+    """The plan of the cost model computes them."""
+    problem, _ = made(LINE)
+    src, *others = dense_strides(problem)
+    strides, machine = ((1 << 46, *src[1:]), *others), isas.machine(isas.host_isas()[0])
+    chosen = tune.fastest(problem, strides, machine, 2)
+    assert chosen == predicted(problem, strides, machine, 2)
+    assert not chosen.measured_ms
+
+
 def test_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Later calls and later processes use what the kernel cache keeps; without a cache, it is kept in memory."""
     problem, _ = made(LINE)

@@ -146,7 +146,7 @@ def fake_gpu() -> Iterator[FakeGpu]:
         patch.setattr(driver, "_loaded", lambda: loaded)
         patch.setattr(driver, "_devices", {})
         patch.setattr(engine, "_function", lambda device, spec: DeviceFunction(FakeKernel(spec), spec.threads, 0))  # type: ignore[arg-type]
-        on_gpu._kernels.cache_clear()
+        on_gpu._kept.calls.clear()
         yield gpu
-        on_gpu._kernels.cache_clear()
+        on_gpu._kept.calls.clear()
     assert not gpu.memory, "memory is not freed"

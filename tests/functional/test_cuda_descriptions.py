@@ -57,7 +57,8 @@ MALFORMED: dict[str, tuple[Any, str]] = {
     **{f"strides {value!r:.30}": (of(X, strides=value), STRIDES) for value in
        (5, (4,), (4, 4, 4, 4), (4, 4, "a"), (20, 4.0, 4), "abc", range(10**9), {4: 4})},
     "long strides": (of(X, strides=(2**70, 4, 4)), "size in bytes must fit 63 bits"),
-    "long shape": (of(X, shape=(2**40, 2**40, 1)), "size in bytes must fit 63 bits"),
+    **{f"long shape {shape}": (of(X, shape=shape), "size in bytes must fit 63 bits") for shape in
+       ((2**40, 2**40, 1), (0, 2**62, 1), (2**40, 0, 2**40))},
     **{f"data {value!r}": (of(X, data=value), DATA) for value in
        (None, 4096, (4096,), (4096, False, 1), ("a", False), (None, False), (4096.0, False), (4096, "no"),
         (4096, None))},

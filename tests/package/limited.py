@@ -18,6 +18,12 @@ from typing import Any
 import numpy as np
 
 import convgrad
+from convgrad.engines.cuda.kernels import ptx
+from convgrad.engines.llvm import jit
+from convgrad.engines.starting import run_on_large_stack
+from convgrad.notation import problem
+from convgrad.plan.cuda.plan import plan
+from convgrad.plan.passes import dense_strides
 
 Array = np.ndarray
 
@@ -67,6 +73,13 @@ def kernels() -> bool:
             made = convgrad.convolution_backward_weights(x, y, (1, 1, channels, 2 * channels + 1), dtype=dtype)
             found.append((made == 36).all())
     return bool(np.all(found))
+
+
+def gpu_kernel() -> bool:
+    """Compile a kernel for GPUs."""
+    one = problem("FWD_D f32 NXC mb1ic64ih28oc64oh28kh3ph1")
+    launch, *_ = plan(one, dense_strides(one), processors=132).launches
+    return ".entry tile" in run_on_large_stack(lambda: ptx(launch.spec))
 
 
 def strides_beyond() -> bool:
@@ -128,8 +141,10 @@ OTHERS: dict[str, Callable[[], Any]] = {
     "100 threads": partial(square, 64, 64, threads=100),
     "small": usable,
     "scratch": scratch_alone,
+    "kernel for GPUs": gpu_kernel,
 }
 ATTEMPTS = TOO_LARGE | PERHAPS | OTHERS
+BEGINNINGS = ("cold", "loaded")  # nothing was computed before the limit; only the compiler is loaded
 
 
 def attempt(name: str) -> dict[str, Any]:
@@ -146,8 +161,9 @@ def attempt(name: str) -> dict[str, Any]:
 
 def main(limit: str, room: float, names: list[str]) -> None:
     faulthandler.enable()
-    cold = "cold" in names
-    if not cold:
+    if "loaded" in names:
+        jit.llvm()
+    elif "cold" not in names:
         usable()
         usable()  # at once after another, calls are helped: what waits is compiled then
     with open("/proc/self/status", encoding="ascii") as status:
@@ -155,7 +171,7 @@ def main(limit: str, room: float, names: list[str]) -> None:
     most = used + int(room * MIB)
     resource.setrlimit(getattr(resource, f"RLIMIT_{limit}"), (most, most))
     for name in names:
-        if name != "cold":
+        if name not in BEGINNINGS:
             print(f"trying {name}", flush=True)
             print(json.dumps(attempt(name)), flush=True)
 

@@ -72,7 +72,7 @@ WORDS = {
         "addresses tensors engine openmp settings numpy products starting scratch llvm team pool pools llvm.execute "
         "llvm.tune llvm.calibrate llvm.samples llvm.winograd llvm.elementwise llvm.engine cuda"
     ),
-    "engines.cuda": "driver grid operands single tile kernels engine",
+    "engines.cuda": "driver kept grid operands single tile kernels engine",
     "engines.llvm": (
         "emit intrinsics tiles arguments pairs convert tree microkernel store packing split_k gemm stencils kn2row "
         "driver squares object_cache jit amx tried added speeds isas wait execute tune calibrate samples winograd "

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from convgrad.engines.cuda.kernels import COMPILING_MIB
 from tests.support.children import run_program
 from tests.support.engine_helpers import HOST
 from tests.support.tiers import tiers
@@ -16,7 +17,7 @@ from tests.support.tiers import tiers
 if not sys.platform.startswith("linux"):
     pytest.skip("limits memory as Linux does", allow_module_level=True)
 
-from tests.package.limited import COUNTED, MIB, PERHAPS, TOO_LARGE
+from tests.package.limited import BEGINNINGS, COUNTED, MIB, PERHAPS, TOO_LARGE
 
 PLAIN = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "131072"}  # the allocator keeps nothing back
 COMPILING = 256  # MiB in which kernels can be compiled for sure
@@ -30,7 +31,7 @@ def child(limit: str, room: float, *names: str) -> list[dict[str, Any]]:
     environment = {"CONVGRAD_CACHE_DIR": "off"} | (PLAIN if names == ("scratch",) else {})
     lines = run_program("tests.package.limited", limit, room, *names, **environment)
     made = [json.loads(line) for line in lines if line.startswith("{")]
-    assert [one["name"] for one in made] == [name for name in names if name != "cold"]
+    assert [one["name"] for one in made] == [name for name in names if name not in BEGINNINGS]
     return made
 
 
@@ -78,6 +79,13 @@ def test_no_room_to_load_the_compiler() -> None:
 
 
 @pytest.mark.skipif(not HOST, reason="nothing is compiled")
+@tiers("room", [40], long=[4, 12, 24, 48, 64, 80, 96])
+def test_no_room_to_compile_for_gpus(room: int) -> None:
+    (one,) = child("AS", room, "loaded", "kernel for GPUs")
+    assert one["computed"] or "MemoryError" in one["kinds"]
+    assert one["computed"] is None or room > COMPILING_MIB
+
+
 def test_no_room_to_compile() -> None:
     (one,) = child("AS", 0.25, "kernels")
     assert "MemoryError" in one["kinds"]

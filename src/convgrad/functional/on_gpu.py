@@ -7,7 +7,6 @@ Nothing reads or writes the memory of these NumPy arrays.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import finalize
 
@@ -21,6 +20,7 @@ from convgrad.arrays.libraries.cuda_interface import read
 from convgrad.arrays.libraries.jax import JAX
 from convgrad.engines.addresses import address_of
 from convgrad.engines.cuda import driver
+from convgrad.engines.cuda.kept import KeptCalls
 from convgrad.engines.engine import Strides
 from convgrad.engines.starting import deferred
 from convgrad.errors import UnsupportedError
@@ -153,7 +153,8 @@ class _Kernels:
     def __init__(self, problem: Problem, strides: Strides, number: int, aligned: bool) -> None:
         self._call = _device_call()(problem, strides, number, aligned)
         self._device: driver.Device = self._call.device
-        self._table = self._device.copied(self._call.table)
+        self.table_bytes = self._call.table_bytes
+        self._table = self._device.copied(self._call.take_table())
         finalize(self, self._device.free, self._table).atexit = False
 
     def add(self, operands: list[int], out: int, stream: int) -> None:
@@ -162,7 +163,7 @@ class _Kernels:
             self._call.launch(operands, out, self._table, scratch, stream)
 
 
-_kernels = lru_cache(maxsize=REMEMBERED)(_Kernels)
+_kept = KeptCalls[_Kernels](REMEMBERED)
 
 
 def _add(problem: Problem, operands: tuple[Array, ...], result: Array, number: int, streams: list[int]) -> None:
@@ -187,4 +188,5 @@ def _add(problem: Problem, operands: tuple[Array, ...], result: Array, number: i
                 device.fill_with_zeros(out, result.nbytes, stream)
             else:
                 aligned = _are_aligned()(problem, (*addresses, out))
-                _kernels(problem, strides, number, aligned).add(addresses, out, stream)
+                key = problem, strides, number, aligned
+                _kept.get(key, lambda: _Kernels(*key)).add(addresses, out, stream)

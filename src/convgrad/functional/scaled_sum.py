@@ -14,6 +14,7 @@ import numpy as np
 from convgrad import arrays, engines
 from convgrad.engines.numpy import store_sums
 from convgrad.engines.settings import count
+from convgrad.float_environment import in_default_environment
 from convgrad.functional.call import canonical, check_options, handed_over, prepare, room
 from convgrad.functional.join import join
 from convgrad.functional.keywords import OutputOptions
@@ -28,6 +29,7 @@ from convgrad.spec.rules import refuse
 BATCH_BYTES = 16 << 20  # largest size of the operands scaled together, if 16 leaves fit
 
 
+@in_default_environment
 def _scales(operator: str, scale: object, problem: Problem) -> Array:
     """Return the scales in the accumulator's format. Raise by rule S1 unless ``scale`` has one value per image."""
     batch, (taken, _) = problem.geometry.batch, arrays.take(scale, operator, "scale")

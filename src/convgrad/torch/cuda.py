@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from convgrad.engines.cuda.engine import DeviceCall
+from convgrad.engines.cuda.kept import KeptCalls
 from convgrad.engines.engine import Strides
 from convgrad.engines.starting import run_on_large_stack
 from convgrad.errors import UnsupportedError
+from convgrad.functional.call import REMEMBERED
 from convgrad.plan.cuda.plan import refusal
 from convgrad.plan.cuda.vectors import are_aligned
 from convgrad.plan.reach import unsupported
@@ -30,7 +32,11 @@ class _Prepared:
                 " capture of a CUDA graph. Make one call before the capture"
             )
         self.call = DeviceCall(problem, strides, device.index, aligned)
-        self.table, self.streams = _on_device(self.call.table, device), set[int]()
+        self.table_bytes = self.call.table_bytes
+        self.table, self.streams = _on_device(self.call.take_table(), device), set[int]()
+
+
+_kept = KeptCalls[_Prepared](REMEMBERED)
 
 
 class DeviceKernel:
@@ -42,18 +48,15 @@ class DeviceKernel:
 
     def __init__(self, problem: Problem, strides: Strides, device: torch.device) -> None:
         self.problem, self.strides, self.device = problem, strides, device
-        self.prepared: dict[bool, _Prepared] = {}  # by whether all tensors are aligned
 
     def at(self, operands: Sequence[int], out: int, tensors: tuple[Tensor, ...]) -> None:
         """Add the work of a call to the current stream of the device. ``tensors`` are the operands and the result.
 
         The scratch memory is freed at once. PyTorch reuses it only for later work of the same stream.
         """
-        aligned = are_aligned(self.problem, (*operands, out))
+        key = self.problem, self.strides, self.device, are_aligned(self.problem, (*operands, out))
         with torch.cuda.device(self.device):
-            if aligned not in self.prepared:
-                self.prepared[aligned] = _Prepared(self.problem, self.strides, self.device, aligned)
-            prepared, stream = self.prepared[aligned], torch.cuda.current_stream()
+            prepared, stream = _kept.get(key, lambda: _Prepared(*key)), torch.cuda.current_stream()
             handle: int = stream.cuda_stream
             if handle not in prepared.streams:  # PyTorch then reuses the table's memory only after this stream's work
                 prepared.table.record_stream(stream)

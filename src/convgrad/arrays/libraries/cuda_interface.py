@@ -50,7 +50,8 @@ def read(described: object, operator: str, name: str) -> tuple[Array, int | None
     strides = dense if fields.get("strides") is None else as_integers(fields["strides"]) or ()
     check(len(strides) == len(shape), "strides must be None or a tuple of one integer per axis", fields.get("strides"))
     reach = sum(abs(step) * (extent - 1) for step, extent in zip(strides, shape, strict=True))
-    fits = 0 in shape or max(reach, item * prod(shape), *map(abs, strides), 0) <= S64_MAX
+    size = item * prod(max(extent, 1) for extent in shape)  # NumPy's limit, also of arrays without elements
+    fits = max(size, 0 if 0 in shape else max(reach, *map(abs, strides), 0)) <= S64_MAX
     check(fits, "its size in bytes must fit 63 bits", (shape, strides))
     data = fields["data"]
     is_pair = isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[1], bool | int | np.bool_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from convgrad.engines.cuda import driver
 from convgrad.engines.cuda.driver import Device, DeviceFunction
@@ -22,7 +23,7 @@ _functions: dict[tuple[Device, Spec], DeviceFunction] = {}
 class DeviceCall:
     """A problem, the strides of its canonical arrays, and a device; ``aligned`` is as in ``plan``.
 
-    ``table`` must be copied to the device once. A call needs ``scratch_bytes`` of the device's memory until the work
+    The table must be copied to the device once. A call needs ``scratch_bytes`` of the device's memory until the work
     that it adds to a stream has finished.
     """
 
@@ -31,11 +32,16 @@ class DeviceCall:
             raise UnsupportedError(f"{problem.operator}: {why_not}")
         self.device = driver.device(number)
         self.plan: DevicePlan = plan(problem, tuple(strides), self.device.processors, aligned)
-        self.table, self.scratch_bytes = self.plan.table, self.plan.scratch_bytes
+        self.table_bytes, self.scratch_bytes = len(self.plan.table), self.plan.scratch_bytes
         self._functions = [_function(self.device, launch.spec) for launch in self.plan.launches]
         tensors: tuple[str, ...] = problem.operands
         self._a, self._b = (-1 if name == ONES else tensors.index(name) for name in self.plan.operands)
         self._bias = tensors.index("bias") if "bias" in tensors else -1
+
+    def take_table(self) -> bytes:
+        """Return the table, which may have hundreds of megabytes, and forget it."""
+        table, self.plan = self.plan.table, replace(self.plan, table=b"")
+        return table
 
     def launch(self, operands: Sequence[int], out: int, table: int, scratch: int, stream: int) -> None:
         """Add the work of a call to a stream. All arguments are addresses on the device, except the stream's handle."""

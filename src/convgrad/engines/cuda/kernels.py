@@ -15,6 +15,7 @@ from convgrad.plan.cuda.recipe import Spec
 TRIPLE = "nvptx64-nvidia-cuda"
 CAPABILITY = "sm_80"  # the oldest GPUs for which kernels are compiled; newer GPUs run the same PTX
 VERSION = "+ptx70"
+COMPILING_MIB = 64  # the memory of LLVM, which ends the process if it cannot allocate
 
 
 # The functions that emit kernels, by name.
@@ -30,6 +31,7 @@ def emitted(spec: Spec, on_cpu: bool = False) -> Grid:
 def ptx(spec: Spec) -> str:
     """Return the PTX of a specification's kernel."""
     binding = jit.llvm()
+    jit.check_room(COMPILING_MIB, "compiling a kernel for GPUs")
     machine = binding.Target.from_triple(TRIPLE).create_target_machine(cpu=CAPABILITY, features=VERSION, opt=3)
     module = binding.parse_assembly(f'target triple = "{TRIPLE}"\n{emitted(spec)}', binding.create_context())
     module.data_layout = str(machine.target_data)

@@ -38,7 +38,7 @@ Generator = Callable[[Specified], str]  # generates IR: a specification may have
 @cache
 def llvm() -> ModuleType:
     """Return LLVM's binding, initialized; it is loaded at the first kernel."""
-    _room(LOADING_MIB, "loading LLVM")
+    check_room(LOADING_MIB, "loading LLVM")
     import llvmlite.binding  # noqa: PLC0415 - importing convgrad must stay light
 
     binding: ModuleType = llvmlite.binding
@@ -50,7 +50,7 @@ def llvm() -> ModuleType:
     return binding
 
 
-def _room(mib: int, what: str) -> None:
+def check_room(mib: int, what: str) -> None:
     """Raise MemoryError unless ``mib`` can be allocated."""
     try:
         mmap.mmap(-1, mib << 20).close()
@@ -165,7 +165,7 @@ class _Linker:
         with self.lock:  # what is local is gone before a fork gets it: to dispose of that is a call of LLVM too
             self.loaded = [(function, tracker) for function, tracker in self.loaded if function() is not None]
             binding = llvm()
-            _room(COMPILING_MIB, "compiling a kernel")
+            check_room(COMPILING_MIB, "compiling a kernel")
             triple = binding.get_process_triple()
             if isa.name not in self.machines:
                 self.machines[isa.name] = target_machine(isa, triple=triple)

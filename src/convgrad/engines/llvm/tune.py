@@ -55,7 +55,10 @@ def fastest(problem: Problem, strides: Strides, machine: Machine, threads: int) 
     store = None if directory is None or name is None else object_cache.store(directory)
     times: Any = None if store is None or name is None else store.read_value(name)
     if not _are_times(times, len(candidates)):
-        times = measured(problem, strides, candidates)
+        try:
+            times = measured(problem, strides, candidates)
+        except MemoryError:  # elements of a mapped file may be farther apart than there is memory
+            return candidates[0]
         if store is not None and name is not None:
             store.write_value(name, times)
     return _choice(candidates, times)
@@ -81,9 +84,9 @@ def _candidates(problem: Problem, strides: Strides, machine: Machine, threads: i
 
 def measured(problem: Problem, strides: Strides, candidates: Sequence[Chosen]) -> list[float]:
     """Return the time of each plan in ms, the minimum of several rounds, on random operands."""
+    *operands, out = _arrays(problem, strides)
     view = view_of(problem, strides[:-1], strides[-1])
     calls = [tabled(candidate, problem, view) for candidate in candidates]
-    *operands, out = _arrays(problem, strides)
     times = [float("inf")] * len(calls)
     began, rounds = perf_counter(), 0
     while rounds < MIN_ROUNDS or (perf_counter() - began < ROUNDS_S and rounds < MAX_ROUNDS):
@@ -124,8 +127,9 @@ def _arrays(problem: Problem, strides: Strides) -> list[Array]:
         reach = [(extent - 1) * step for extent, step in zip(shape, steps, strict=True)]  # in bytes, of any number
         first = -sum(min(0, distance) for distance in reach)
         memory = np.empty(-(-(first + sum(max(0, distance) for distance in reach)) // dtype.itemsize) + 1, dtype)
-        memory[...] = rng.standard_normal(memory.size, np.float32) if number < last else 0  # no page is new in a call
-        arrays.append(np.ndarray(shape, dtype, memory, first, steps))
+        array: Array = np.ndarray(shape, dtype, memory, first, steps)
+        array[...] = rng.standard_normal(shape, np.float32) if number < last else 0  # no page is new in a call
+        arrays.append(array)
     return arrays
 
 

@@ -136,6 +136,11 @@ def products_of(problem: Problem, strides: tuple[Strides, ...]) -> tuple[Product
     return (_weights(conv, order_of(problem), operands, out),)
 
 
+def count_of_products(problem: Problem) -> int:
+    """Return the number of products of a problem, without computing them."""
+    return prod(min(axis.stride, axis.src) for axis in conv_of(problem).axes) if problem.solves_for == "src" else 1
+
+
 def _elements(strides: Strides, size: int, rank: int) -> Strides:
     """Return strides in elements, extended to the rank of a convolution. The added axes have one element."""
     return tuple(stride // size for stride in strides) + (0,) * (rank - len(strides))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from convgrad.plan.cuda.nest import AXES, Product, products_of
+from convgrad.plan.cuda.nest import AXES, Product, count_of_products, products_of
 from convgrad.plan.cuda.recipe import (
     COLUMNS,
     ROWS,
@@ -40,6 +40,8 @@ from convgrad.spec.problem import Problem, canonical_shapes
 TILES = ((128, 128), (128, 64), (64, 128), (64, 64))
 MIN_COLUMNS, MIN_ROWS = 16, 16  # of a tile; products with fewer are computed output by output
 MAX_ELEMENTS = 1 << 31  # of an array: offsets have 32 bits
+MAX_TERMS = 1 << 26  # of a product: its table has 2 GiB, and takes 45 seconds and 11 GB of CPU memory to make
+MAX_PRODUCTS = 4096  # each takes a millisecond to plan and some microseconds to launch
 MAX_GRID = 65535  # blocks along the second and third axis of a grid
 MAX_SHARED = 99 << 10  # bytes of shared memory of a block, on all GPUs of compute capability 8.0 or later
 PACK_ROWS = 256  # the fewest rows for which weights are packed
@@ -88,12 +90,12 @@ def refusal(problem: Problem, strides: Sequence[Strides] = ()) -> str:
     if any(len(shape) > 2 + AXES for shape in shapes):
         return "kernels for GPUs have at most three spatial axes"
     sizes = [problem.operand_format.dtype.itemsize] * (len(shapes) - 1) + [problem.output_format.dtype.itemsize]
-    if any(step % size for steps, size in zip(strides, sizes, strict=False) for step in steps):
-        return "strides must be multiples of the size of an element"
-    spans = [
-        1 + sum((extent - 1) * abs(step) for extent, step in zip(shape, steps, strict=True)) // size
-        for shape, steps, size in zip(shapes, strides, sizes, strict=False)
-    ]
+    spans = []
+    for shape, steps, size in zip(shapes, strides, sizes, strict=False):
+        axes = [(extent - 1, abs(step)) for extent, step in zip(shape, steps, strict=True) if extent > 1]
+        if any(step % size for _, step in axes):
+            return "strides must be multiples of the size of an element"
+        spans.append(1 + sum(reach * step for reach, step in axes) // size)
     return _too_large(problem, max(*map(prod, shapes), *spans))
 
 
@@ -103,9 +105,18 @@ def _too_large(problem: Problem, elements: int) -> str:
         return "an array spans 2^31 elements or more"
     if any(axis.src + axis.pad_begin + max(axis.pad_end, 0) >= -ABSENT for axis in conv_of(problem).axes):
         return "a spatial axis of src has 2^30 positions or more, padding included"
+    if (products := count_of_products(problem)) > MAX_PRODUCTS:
+        return f"the strides cut a result into {products} parts, more than {MAX_PRODUCTS}"
     order = order_of(problem)
+    over_images = problem.solves_for in ("weights", "bias")
+    terms = order.unit_terms if over_images else order.terms  # the units of a sum over images repeat
+    if terms > MAX_TERMS:
+        return f"a sum has {terms} terms, more than {MAX_TERMS}"
     nodes = order.units * -(-order.blocks // FAN_IN)
-    return f"a sum has more than {MAX_GRID} nodes of {FAN_IN} chains; use a smaller batch" if nodes > MAX_GRID else ""
+    if nodes > MAX_GRID:
+        hint = "; use a smaller batch" if over_images else ""
+        return f"a sum has more than {MAX_GRID} nodes of {FAN_IN} chains{hint}"
+    return ""
 
 
 def plan(problem: Problem, strides: tuple[Strides, ...], processors: int, aligned: bool = True) -> DevicePlan:

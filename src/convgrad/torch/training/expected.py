@@ -8,6 +8,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from convgrad.float_environment import in_default_environment
+
 Kind = tuple[object, ...]
 Results: TypeAlias = Tensor | tuple[Tensor | None, ...]
 Forms = tuple[tuple[torch.dtype, bool] | None, ...]  # the type of each result, and whether it is contiguous
@@ -45,6 +47,7 @@ def expected(operator: Callable[..., Results], args: tuple[object, ...], kwargs:
     return tuple([None if result is None else (result.dtype, result.is_contiguous()) for result in in_tuple])
 
 
+@in_default_environment
 def as_expected(results: Results, forms: Forms) -> Results | None:
     """Return results in the expected types, and contiguous where PyTorch's results are."""
     if not isinstance(results, tuple):

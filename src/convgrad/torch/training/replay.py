@@ -19,6 +19,7 @@ from torch import Tensor
 from convgrad.arrays.libraries.torch import TORCH
 from convgrad.engines.addresses import address_of
 from convgrad.engines.settings import cap, on
+from convgrad.float_environment import in_default_environment
 from convgrad.functional.elementwise import Recording, recorded
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.torch.kernels import threads_of_call
@@ -93,6 +94,7 @@ class _Replay(NamedTuple):
         tensors = *arguments, *new
         return cast(Results, tuple([None if number is None else tensors[number] for number in self.results]))
 
+    @in_default_environment
     def _numbers(self, numbers: Numbers) -> NDArray[np.float32]:
         of_caller = iter(numbers)
         return f32_of([cast(float, next(of_caller)) if number is None else number for number in self.numbers])

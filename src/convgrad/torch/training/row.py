@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
+from convgrad.float_environment import in_default_environment
 from convgrad.torch.kernels import LAST, is_channels_last
 
 if TYPE_CHECKING:
@@ -171,6 +172,9 @@ def check_cast(dtype: torch.dtype, out: Tensor) -> None:
         raise RuntimeError(f"result type {dtype} can't be cast to the output type {out.dtype}")
 
 
+_copy = in_default_environment(torch.Tensor.copy_)
+
+
 def store(results: tuple[Tensor, ...], targets: list[Tensor], resize: bool) -> None:
     """Write results to the tensors that the caller passed; ``out`` tensors get the results' shapes."""
     for result, target in zip(results, targets, strict=True):
@@ -178,7 +182,7 @@ def store(results: tuple[Tensor, ...], targets: list[Tensor], resize: bool) -> N
             check_cast(result.dtype, target)
             if resize and target.shape != result.shape:
                 target.resize_(result.shape)
-            target.copy_(result)
+            _copy(target, result)
 
 
 def reason_of_types(tensors: list[Tensor], types: frozenset[torch.dtype], is_float: bool) -> str:
