@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,17 @@ def test_gradients_that_are_left_out() -> None:
     first, second = gradcheck(np.matmul, [A, B], lambda diff, a, b: [None, a.T @ diff])
     assert np.isnan(first)
     assert second < 1e-11
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.4])
+def test_functions_that_return_the_same_memory_again(factor: float) -> None:
+    x, result, gradient = np.arange(1.0, 4.0), np.empty(3), np.empty(3)
+
+    def gradients(diff: np.ndarray, x: np.ndarray) -> list[np.ndarray]:
+        return [np.multiply(factor * diff, np.cos(x), out=gradient)]
+
+    with nullcontext() if factor == 1 else pytest.raises(AssertionError, match=r"1\.4 times the right one"):
+        assert gradcheck(lambda x: np.sin(x, out=result), [x], gradients)[0] < 1e-10
 
 
 def test_a_kink_at_the_operands() -> None:

@@ -97,18 +97,23 @@ def gradcheck(
     before = _f64(result, "the result")
     cotangent = np.asarray(rng.standard_normal(before.shape))
     like = libraries.like(result)
-    computed = [gradients(like(cotangent * multiple), *new_operands()) for multiple in MULTIPLES]
+
+    def gradients_of(diff_result: F64Array) -> list[F64Array | None]:
+        """Return copies of the gradients, because the next call may return the same memory."""
+        computed = enumerate(gradients(like(diff_result), *new_operands()))
+        return [None if gradient is None else _f64(gradient, f"gradient {number}") for number, gradient in computed]
+
+    computed = [gradients_of(cotangent * multiple) for multiple in MULTIPLES]
     if len(computed[0]) != len(values):
         raise AssertionError(f"WRONG: {len(computed[0])} gradients were returned for {len(values)} operands")
     errors = []
     for number, value in enumerate(values):
-        if computed[0][number] is None:
+        own = [gradient for each in computed if (gradient := each[number]) is not None]
+        if not own:
             errors.append(np.nan)
             continue
         name = f"gradient {number}"
-        estimates = [
-            _f64(gradient[number], name) / multiple for gradient, multiple in zip(computed, MULTIPLES, strict=True)
-        ]
+        estimates = [gradient / multiple for gradient, multiple in zip(own, MULTIPLES, strict=True)]
         if estimates[0].shape != value.shape:
             raise AssertionError(f"WRONG: {name} must be of shape {value.shape}; got {estimates[0].shape}")
         scale = float(np.sqrt(np.mean(value**2))) if value.any() else 1.0
@@ -117,8 +122,8 @@ def gradcheck(
         typical = scale * float(np.linalg.norm(estimates[0]))
         right, error = 0.0, np.inf
         for step in STEPS:
-            moved = [function(*new_operands({number: value + step * node * direction})) for node in _POLYNOMIALS[1]]
-            changes = [cotangent * (_f64(result, "the result") - before) for result in moved]
+            moved = (new_operands({number: value + step * node * direction}) for node in _POLYNOMIALS[1])
+            changes = [cotangent * (_f64(function(*operands), "the result") - before) for operands in moved]
             right, error = min((right, error), _slope(changes, step, name), key=itemgetter(1))
             if error <= PRECISE * typical:
                 break
