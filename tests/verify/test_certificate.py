@@ -170,6 +170,13 @@ def test_declared_heights_and_overflow() -> None:
     assert concluded(huge, got, hows[0])["verdict"] == "undecided"
 
 
+def test_an_error_beyond_every_number() -> None:
+    prepared = row(np.full((1, 1, 1), 1e-160), np.full((1, 1, 1), 1e-160))
+    one = certificate(prepared, (0, 0, 0), np.full((1, 1, 1), 1e300), Declared(FORMATS["f64"]))
+    assert (one["conclusions"]["share"], one["conclusions"]["verdict"]) == (np.inf, "beyond")
+    assert check_certificate.disagreements(json.loads(json.dumps(one)), {}) == []
+
+
 @pytest.mark.parametrize(("bits", "verdict"), [("7f", "inside"), ("7e", "beyond")])
 def test_beyond_the_largest_number_of_f8_e4m3(bits: str, verdict: str) -> None:
     """NaN, which stands for infinity; 448 is wrong."""
@@ -207,7 +214,7 @@ def test_what_cannot_be_certified() -> None:
         certificate(prepared, (0, 0, 0, 0), got, Declared(how.accumulation, algorithm="winograd"))
 
 
-def test_a_file_is_checked_by_plain_python(tmp_path: Path) -> None:
+def test_a_file_is_checked_by_plain_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In isolated mode, so without convgrad; then with the operands' bytes, then with everything changed in turn."""
     prepared, got, how = called(CASES[0])
     index = some(got.shape, 1)[0]
@@ -242,6 +249,17 @@ def test_a_file_is_checked_by_plain_python(tmp_path: Path) -> None:
         (("output_type",), "f64"),
     ):
         assert check_certificate.disagreements(changed(*keys, to=to), {}), keys
+    for keys, to in (
+        (("candidate", "bits"), f"0x1{one['candidate']['bits'][2:]}"),
+        (("candidate", "bits"), "-0x1"),
+        (("declared", "height"), -1),
+        (("declared", "height"), True),
+        (("declared", "height"), "9"),
+        (("declared", "height"), [9, -1]),
+    ):
+        path.write_text(json.dumps(changed(*keys, to=to)))
+        assert check_certificate.main([str(path)]) == 1, keys
+        assert "no certificate to check: ValueError" in capsys.readouterr().out
     path.write_text("{}")
     assert check_certificate.main([str(path)]) == 1
 

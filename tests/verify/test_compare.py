@@ -296,6 +296,15 @@ REFUSED: dict[str, tuple[dict[str, Any], type[convgrad.ConvgradError], str]] = {
         for height in (-1, 2.5, True, "8")
     },
     **{
+        f"{name} {value!r}": (
+            {"sample": 9, name: value},
+            convgrad.InvalidAttributeError,
+            "sample must be a positive integer or None, and seed a non-negative integer; got ",
+        )
+        for name, values in {"sample": (0, -1, 2.5, True, "8"), "seed": (-1, 2.5, True, "8", None)}.items()
+        for value in values
+    },
+    **{
         f"blocks {blocks}": (
             {"height": blocks},
             convgrad.InvalidAttributeError,

@@ -84,8 +84,11 @@ def rounded(value: Number, name: str) -> Number:
 def decoded(bits: str, name: str) -> Number:
     """Return the number that a hexadecimal bit pattern encodes in a format."""
     p, minimum, maximum, width = FORMATS[name]
-    sign = -1 if int(bits, 16) >> (width - 1) else 1
-    field, significand = divmod(int(bits, 16) % (1 << width - 1), 1 << p - 1)
+    negative, others = divmod(int(bits, 16), 1 << width - 1)
+    if negative not in (0, 1):
+        raise ValueError(f"{bits} are not {width} bits")
+    field, significand = divmod(others, 1 << p - 1)
+    sign = -1 if negative else 1
     if name in SPENT and field == maximum - minimum + 1 and significand == (1 << p - 1) - 1:
         return nan
     if field == maximum - minimum + 2:
@@ -105,6 +108,8 @@ def bound_of(pairs: list[tuple[float, float]], added: int, magnitude: Fraction, 
     p, minimum, *_ = SUMS[declared["accumulation"]]
     live = sum(x != 0 and y != 0 for x, y in pairs[: len(pairs) - added])
     height, blocks = added + live, declared["height"]  # the depth of any order: terms but products of 0
+    if any(type(depth) is not int or depth < 0 for depth in (blocks if isinstance(blocks, list) else [blocks or 0])):
+        raise ValueError(f"{blocks} is no rounding depth")
     if isinstance(blocks, int):
         height = min(height, blocks)
     elif blocks:
@@ -133,7 +138,8 @@ def conclusions(certificate: Statements) -> Conclusions:
     if isinstance(exact, Fraction) and isinstance(got, Fraction) and isinstance(bound, Fraction):
         p, minimum, *_ = FORMATS[name]
         error, last = abs(got - exact), max((abs(exact) + bound) / 2**p, TWO ** (minimum - p))
-        share = float(error / (bound + last))
+        ratio = error / (bound + last)
+        share = float(ratio) if ratio < 2**1000 else inf
     if isinstance(exact, Fraction):
         ends = rounded(exact - bound, name), rounded(exact + bound, name)
         inside = ends[0] <= got <= ends[1]
