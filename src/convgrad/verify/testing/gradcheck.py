@@ -108,7 +108,7 @@ def gradcheck(
         raise AssertionError(f"WRONG: {len(computed[0])} gradients were returned for {len(values)} operands")
     errors = []
     for number, value in enumerate(values):
-        own = [gradient for each in computed if (gradient := each[number]) is not None]
+        own = [gradient for gradients_of_call in computed if (gradient := gradients_of_call[number]) is not None]
         if not own:
             errors.append(np.nan)
             continue
