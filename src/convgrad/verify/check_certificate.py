@@ -169,7 +169,7 @@ def conclusions(certificate: Statements) -> Conclusions:
         p, minimum, *_ = FORMATS[name]
         error, last = abs(got - exact), max((abs(exact) + bound) / 2**p, TWO ** (minimum - p))
         ratio = error / (bound + last)
-        share = float(ratio) if ratio < 2**1000 else inf
+        share = float(ratio) if ratio < 2**1000 else None  # JSON has no larger number
     if isinstance(exact, Fraction):
         ends = rounded(exact - bound, name), rounded(exact + bound, name)
         inside = ends[0] <= got <= ends[1]
