@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,10 @@ from xml.etree import ElementTree
 import pytest
 
 from convgrad.cli import verify_resume
+from convgrad.cli.verify_options import VerifyOptions
+from convgrad.cli.verify_resume import identity
+from convgrad.formats import FORMATS
+from convgrad.verify.cases.case import Case
 from tests.support.verify_helpers import Run, call, here, junit, said_by_the_command  # noqa: F401 - fixtures
 
 COMMAND = ("cases.txt", *call("counted"), "--sample", "9", "--junit", "report.xml", "--resume")
@@ -106,3 +111,21 @@ def test_only_the_same_command_is_resumed(said: Run, calls: list[str]) -> None:
     assert code == 3
     assert "report.xml: must be a JUnit report of convgrad verify; " in err
     assert said("cases.txt", *call("counted"), "--resume")[0] == 2
+
+
+OTHERS = {
+    "operator": "ConvTranspose",
+    "shapes": ((1, 6, 4), (1, 4, 4)),
+    "attributes": {"strides": [1], "dilations": [2]},
+    "operand_format": FORMATS["f16"],
+    "output_format": FORMATS["f16"],
+}
+
+
+@pytest.mark.parametrize("field", OTHERS)
+def test_cases_of_other_problems_are_not_resumed(field: str) -> None:
+    attributes = {"strides": [1], "dilations": [1]}
+    case = Case("one", "here", "Convolution", ((1, 5, 4), (1, 4, 4)), attributes, FORMATS["bf16"], FORMATS["f32"])
+    other = replace(case, **{field: OTHERS[field]})
+    options = VerifyOptions(cases=["cases"])
+    assert identity(options, [case]) == identity(options, [replace(case, place="there")]) != identity(options, [other])

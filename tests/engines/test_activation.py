@@ -22,7 +22,9 @@ from convgrad.spec.exact_result import evaluate
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from convgrad.verify.check import verdict_on
+from convgrad.verify.compare import compare
 from convgrad.verify.declared import declared
+from convgrad.verify.reference import certify
 from convgrad.verify.verdict import OK, WRONG
 from tests.support import helpers
 from tests.support.engine_helpers import empty, lying, run_plan
@@ -283,3 +285,16 @@ def test_activation_is_part_of_what_calls_are_known_by() -> None:
     assert active is posed.activated(RELU).problem
     assert activate(np.array([-1.0, 1.0]), active).tolist() == [0.0, 1.0]
     assert engines.choose(active).engine == "numpy"
+
+
+@pytest.mark.parametrize("type_name", FORMATS)
+@pytest.mark.parametrize("share", [-3.0, -1.5, -0.5, 0.0, 0.5, 3.0])
+def test_the_ends_of_the_bound_are_activated(type_name: str, share: float) -> None:
+    """The exact sum is a multiple of its bound. If no sum inside the bound is positive, only 0 is right."""
+    dtype, bound = FORMATS[type_name].dtype, 0.25
+    src, weights = np.full((1, 1, 1), share * bound, dtype), np.ones((1, 1, 1), dtype)
+    call = prepare("Convolution", (src, weights), {"strides": [1], "dilations": [1]}).activated("relu")
+    sums = certify(call.problem, call.operands)
+    for got in (0.0, 0.0625, 0.125, 0.375, 0.5, 1.0, 1.25):
+        verdict = compare(np.full((1, 1, 1), got, dtype), sums, call.problem, 0, np.full((1, 1, 1), bound))
+        assert verdict.ok == (max(0.0, share - 1) * bound <= got <= max(0.0, share + 1) * bound)

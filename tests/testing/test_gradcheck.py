@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -111,6 +113,42 @@ def test_gradients_that_are_left_out() -> None:
     first, second = gradcheck(np.matmul, [A, B], lambda diff, a, b: [None, a.T @ diff])
     assert np.isnan(first)
     assert second < 1e-11
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("offset", [0.0, 1.0, 1e3, 1e9])
+@pytest.mark.parametrize("count", [1, 5, 50])
+def test_rounding_hides_changes(dtype: Any, offset: float, count: int) -> None:
+    """If rounding hides all changes at small steps, right gradients are not wrong, and zeros not right."""
+    for seed in range(5):
+        x = np.random.default_rng(seed).standard_normal(count)
+        for factor in (1, 0):
+            said = ""
+            try:
+                with np.errstate(over="ignore", invalid="ignore"):
+                    gradcheck(
+                        lambda x: (offset + np.sin(x)).astype(dtype),
+                        [x],
+                        lambda diff, x, factor=factor: [factor * diff.astype(float) * np.cos(x)],
+                        seed=seed,
+                    )
+            except AssertionError as error:
+                said = str(error)
+            if factor:
+                assert not said.startswith("WRONG") or "not finite" in said
+            else:
+                assert said
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.4])
+def test_functions_that_return_the_same_memory_again(factor: float) -> None:
+    x, result, gradient = np.arange(1.0, 4.0), np.empty(3), np.empty(3)
+
+    def gradients(diff: np.ndarray, x: np.ndarray) -> list[np.ndarray]:
+        return [np.multiply(factor * diff, np.cos(x), out=gradient)]
+
+    with nullcontext() if factor == 1 else pytest.raises(AssertionError, match=r"1\.4 times the right one"):
+        assert gradcheck(lambda x: np.sin(x, out=result), [x], gradients)[0] < 1e-10
 
 
 def test_a_kink_at_the_operands() -> None:

@@ -59,6 +59,7 @@ def test_blocks_of_k_overwrite() -> None:
 def test_keywords_of_products() -> None:
     old = np.ones((2, 3, 16, 8), np.float32)
     assert_matrix_product(A @ B + old, A, B, old=old)
+    assert_matrix_product(A @ B, A, B, old=None, height=None)
     with pytest.raises(AssertionError, match="old contents not added"):
         assert_matrix_product(A @ B, A, B, old=old)
     rounded = (A @ B).astype(ml_dtypes.bfloat16).astype(np.float32)

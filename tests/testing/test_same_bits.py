@@ -116,10 +116,17 @@ def test_an_error_of_the_function_is_raised() -> None:
         assert_same_bits(fails, [Configuration(new_process=True)] * 2)
 
 
-@pytest.mark.parametrize("result", [1.0, "text", None, [np.ones(1), threading.Lock()]])
+@pytest.mark.parametrize("result", [1.0, "text", None, [np.ones(1), threading.Lock()], [], {}, ({}, [()])])
 def test_results_are_arrays(result: Any) -> None:
     with pytest.raises(InvalidDataTypeError, match="must be an array or nested arrays; got"):
         assert_same_bits(lambda: result)
+    with pytest.raises(InvalidDataTypeError, match="must be an array or nested arrays; got"):
+        assert_batch_invariant(lambda x: result, [np.ones((6, 2))], [[1]])
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 2), (2, 0, 3)])
+def test_results_without_elements(shape: tuple[int, ...]) -> None:
+    assert_same_bits(lambda: np.ones(shape, np.float32))
 
 
 def test_two_configurations_are_needed() -> None:
@@ -137,6 +144,18 @@ def test_batch_invariance() -> None:
     message = r"result differs in \d+ of 6 elements, first at \(\d,\): .* with the batch of 6; .* with parts cut at 2"
     with pytest.raises(AssertionError, match=message):
         assert_batch_invariant(lambda x: x.sum((1, 2, 3)) - x.mean(), [x], [[2]])
+
+
+def test_results_for_the_whole_batch_vary() -> None:
+    with pytest.raises(
+        AssertionError, match=r"type or shape: float64 \(\) with the batch of 6, float64 \(2,\) with parts"
+    ):
+        assert_batch_invariant(lambda x: x.sum(), [np.ones((6, 2))], [[1]])
+
+
+def test_a_batch_needs_a_cut() -> None:
+    with pytest.raises(InvalidAttributeError, match="cuts must have one or more entries; got none"):
+        assert_batch_invariant(lambda x: x, [np.ones((6, 2))], [])
 
 
 @pytest.mark.parametrize("cut", [[0], [6], [3, 3], [4, 2], [-1]])

@@ -170,6 +170,13 @@ def test_declared_heights_and_overflow() -> None:
     assert concluded(huge, got, hows[0])["verdict"] == "undecided"
 
 
+def test_an_error_beyond_every_number() -> None:
+    prepared = row(np.full((1, 1, 1), 1e-160), np.full((1, 1, 1), 1e-160))
+    one = certificate(prepared, (0, 0, 0), np.full((1, 1, 1), 1e300), Declared(FORMATS["f64"]))
+    assert (one["conclusions"]["share"], one["conclusions"]["verdict"]) == (None, "beyond")
+    assert check_certificate.disagreements(json.loads(json.dumps(one)), {}) == []
+
+
 @pytest.mark.parametrize(("bits", "verdict"), [("7f", "inside"), ("7e", "beyond")])
 def test_beyond_the_largest_number_of_f8_e4m3(bits: str, verdict: str) -> None:
     """NaN, which stands for infinity; 448 is wrong."""
@@ -197,6 +204,54 @@ def test_the_bound_in_every_accumulation(fmt: Any) -> None:
         assert check_certificate.largest(fmt.name) == fmt.largest
 
 
+def raw_of(one: Any, prepared: Prepared, old: np.ndarray | None = None) -> dict[str, bytes]:
+    raw = {name: array.tobytes() for name, array in prepared.taken.items()}
+    return raw if old is None else {**raw, "old": old.tobytes()}
+
+
+@tiers("case", CASES, every=3)
+@pytest.mark.parametrize("adds", [False, True])
+def test_terms_are_those_of_the_operands(case: Any, adds: bool) -> None:
+    inputs = inputs_of(case, "normal")
+    prepared = prepare(case.operator, inputs, case.attributes, accumulate=adds)
+    old = np.random.default_rng(0).standard_normal(prepared.problem.output_shape).astype(case.output_format.dtype)
+    got = convgrad.run(
+        case.operator, *inputs, **case.attributes, **({"out": old.copy(), "accumulate": True} if adds else {})
+    )
+    how = declared(case.operator, case.operand_format)
+    for index in some(got.shape):
+        one = json.loads(json.dumps(certificate(prepared, index, got, how, old if adds else None)))
+        raw = raw_of(one, prepared, old if adds else None)
+        assert check_certificate.disagreements(one, raw) == []
+        for key in ("x", "y", "added"):
+            if one["terms"][key]:
+                assert f"terms {key}: not as" in refused(one, raw, "terms", key, 0, to="0x1.8p+0")
+        if one["geometry"]["axes"]:
+            for field in ("stride", "dilation", "pad_begin"):
+                assert refused(one, raw, "geometry", "axes", 0, field, to=7)
+            for field in ("src", "dst", "weights"):
+                assert refused(one, raw, "geometry", "axes", 0, field, to=9) or field == prepared.problem.output
+            assert refused(one, raw, "attributes", "groups", to=7)
+        for other in (-1, 9):
+            assert refused(one, raw, "index", len(index) - 1, to=other)
+        raw["src" if "src" in raw else next(iter(raw))] += bytes(1)
+        assert check_certificate.disagreements(one, raw)
+
+
+def refused(one: Any, raw: dict[str, bytes], *keys: Any, to: Any) -> str:
+    """What is said of a certificate with another value, whose conclusions follow from its terms."""
+    other = copy.deepcopy(one)
+    inner: Any = other
+    for key in keys[:-1]:
+        inner = inner[key]
+    inner[keys[-1]] = to
+    other["conclusions"] = check_certificate.conclusions(other)
+    try:
+        return "; ".join(check_certificate.disagreements(other, raw))
+    except (ValueError, LookupError) as error:
+        return str(error)
+
+
 def test_what_cannot_be_certified() -> None:
     prepared, got, how = called(CASES[0])
     with pytest.raises(
@@ -207,7 +262,7 @@ def test_what_cannot_be_certified() -> None:
         certificate(prepared, (0, 0, 0, 0), got, Declared(how.accumulation, algorithm="winograd"))
 
 
-def test_a_file_is_checked_by_plain_python(tmp_path: Path) -> None:
+def test_a_file_is_checked_by_plain_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In isolated mode, so without convgrad; then with the operands' bytes, then with everything changed in turn."""
     prepared, got, how = called(CASES[0])
     index = some(got.shape, 1)[0]
@@ -218,7 +273,12 @@ def test_a_file_is_checked_by_plain_python(tmp_path: Path) -> None:
     command = [sys.executable, "-I", str(CHECKER), str(path), f"src={raw}"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr) == (0, "")
-    assert run.stdout == f"element {list(index)} of Convolution: inside; everything that is stated follows\n"
+    follows = f"element {list(index)} of Convolution: inside; everything that is stated follows"
+    assert run.stdout == f"{follows} from the terms. Give weights=RAW_FILE to compare the terms with the operands\n"
+    weights = tmp_path / "weights.bin"
+    weights.write_bytes(prepared.taken["weights"].tobytes())
+    run = subprocess.run([*command, f"weights={weights}"], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (0, f"{follows}\n", "")
     raw.write_bytes(prepared.taken["weights"].tobytes())
     assert check_certificate.main([str(path), f"src={raw}"]) == 1
 
@@ -242,6 +302,17 @@ def test_a_file_is_checked_by_plain_python(tmp_path: Path) -> None:
         (("output_type",), "f64"),
     ):
         assert check_certificate.disagreements(changed(*keys, to=to), {}), keys
+    for keys, to in (
+        (("candidate", "bits"), f"0x1{one['candidate']['bits'][2:]}"),
+        (("candidate", "bits"), "-0x1"),
+        (("declared", "height"), -1),
+        (("declared", "height"), True),
+        (("declared", "height"), "9"),
+        (("declared", "height"), [9, -1]),
+    ):
+        path.write_text(json.dumps(changed(*keys, to=to)))
+        assert check_certificate.main([str(path)]) == 1, keys
+        assert "no certificate to check: ValueError" in capsys.readouterr().out
     path.write_text("{}")
     assert check_certificate.main([str(path)]) == 1
 

@@ -11,7 +11,7 @@ import pytest
 import convgrad
 from convgrad import engines
 from convgrad.engines.numpy import NUMPY
-from convgrad.formats import ACCUMULATIONS, F32, F64, Format
+from convgrad.formats import ACCUMULATIONS, F32, F64, Format, round_to
 from convgrad.functional.call import Prepared, prepare
 from convgrad.spec.exact_result import count_terms, max_terms
 from convgrad.spec.operators import OPERATORS
@@ -126,3 +126,17 @@ def test_what_our_engines_do_is_possible(op: Any) -> None:
         heights = [engines.height(problem), NUMPY.height(problem), min_height(problem, F64), chain]
         for height in heights:
             assert declared_for(problem, height=height, accumulation="f64") == Declared(F64, height)
+
+
+@pytest.mark.parametrize("fmt", [ACCUMULATIONS[name] for name in ("bf16", "f16", "tf32")], ids=str)
+def test_products_rounded_to_the_declared_format(fmt: Any) -> None:
+    """Products with powers of 2 are rounded as their other factor is: a right result, as if operands were rounded."""
+    rng = np.random.default_rng(0)
+    src = rng.standard_normal((100, 1, 20), np.float32)
+    weights = np.ldexp(rng.choice((-1.0, 1.0), (1, 20, 40)), rng.integers(-6, 6, (1, 20, 40))).astype(np.float32)
+    sums = round_to(src.astype(np.float64)[:, 0, :, None] * weights[0], fmt)
+    while sums.shape[1] > 1:
+        half = sums.shape[1] // 2
+        sums = np.concatenate([round_to(sums[:, :half] + sums[:, half : 2 * half], fmt), sums[:, 2 * half :]], 1)
+    verdict = check("Convolution", sums.astype(np.float32), src, weights, accumulation=fmt)
+    assert verdict.ok, verdict

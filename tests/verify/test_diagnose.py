@@ -14,7 +14,7 @@ from convgrad.spec.check import check_attributes
 from convgrad.spec.exact_result import count_terms
 from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem, canonical_shape, problem_of
-from convgrad.verify import check
+from convgrad.verify import check, exact
 from convgrad.verify.diagnose import mutants
 from convgrad.verify.diagnose.place import place
 from convgrad.verify.diagnose.sums import Instead
@@ -195,6 +195,27 @@ def test_of_long_sums_few_explanations_are_computed(monkeypatch: pytest.MonkeyPa
     verdict = one.call(np.flip(one.sums(), (2, 3)))
     assert verdict.defects == ("kernel flipped",)
     assert len(computed) < 5
+
+
+@pytest.mark.parametrize("wide", [2**31, 2**61])
+@pytest.mark.parametrize("operator", ["Convolution", "ConvolutionBackwardData", "ConvolutionBackwardWeights"])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_wide_dilations_need_no_memory(operator: str, transposed: bool, wide: int) -> None:
+    """Two taps are as far apart as the pad is wide. One operand has a NaN, so that padding may be multiplied."""
+    ones = np.full((1, 2, 2, 3), 0.1, np.float32)
+    weights = ones.reshape(2, 2, 1, 3)[:, :, [0] * 3]
+    layer = {"dilations": wide, "pads_begin": [wide, wide // 2], "pads_end": [0, wide - wide // 2]}
+    others = {"ConvolutionBackwardWeights": (ones, weights.shape), "ConvolutionBackwardData": (weights, ones.shape)}
+    others_of_operator = others.get(operator, (weights,))
+    if transposed:
+        operator = operator.replace("Convolution", "ConvTranspose", 1)
+        others_of_operator = others_of_operator[: 1 + operator.endswith("Weights")]
+    right = exact(operator, ones, *others_of_operator, **layer)
+    wrong = right + np.square(np.arange(right.size, dtype=np.float32)).reshape(right.shape)
+    assert check(operator, right, ones, *others_of_operator, **layer).ok
+    for value in (0.1, np.nan):
+        ones[0, 0, 0, 0] = value
+        assert check(operator, wrong, ones, *others_of_operator, **layer).outcome == "wrong"
 
 
 def test_what_is_not_tried_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,19 @@ def test_no_call_is_made_after_one_that_does_not_return() -> None:
 SRC, WEIGHTS = np.ones((1, 3, 1), np.float32), np.ones((1, 1, 1), np.float32)
 
 
+@pytest.mark.parametrize("wrong", range(3))
+def test_functions_that_return_the_same_memory_again(wrong: int) -> None:
+    numbers, out = count(), np.empty_like(SRC)
+
+    def function(*_: object, **__: object) -> Any:
+        return np.multiply(SRC, np.float32(2 if next(numbers) == wrong else 1), out=out)
+
+    verdict = check("Convolution", function, SRC, WEIGHTS, repeat=3)
+    assert (verdict.outcome, verdict.beyond) == ("not repeatable", 3)
+    assert next(line for line in verdict.calls if "WRONG" in line).startswith(f"call {wrong + 1}")
+    assert "in 3 of 3 elements" in verdict.reason
+
+
 def test_check_calls_a_function_again(functions: Any) -> None:
     verdict = check("Convolution", functions.forgets, SRC, WEIGHTS, repeat=5)
     assert (verdict.outcome, verdict.beyond, len(verdict.calls)) == ("not repeatable", 1, 2)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from convgrad import run
+from convgrad.errors import InvalidAttributeError
 from convgrad.formats import BF16, F16, F32
 from convgrad.functional.call import Prepared, prepare
 from convgrad.notation import problem
@@ -226,3 +227,13 @@ def test_an_estimate_is_printed_first(said: Run, monkeypatch: pytest.MonkeyPatch
     _, out, err = said("FWD_D f32 NXC mb1ic4ih5oc8oh5kh3ph1")
     assert "the verdict takes about 7 s (without the call of the function)" in err
     assert out.startswith("1 case; judged: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [*(("sample", value) for value in (0, -1, 2.5, True, "8")), *(("seed", value) for value in (-1, 2.5, True, "8"))],
+)
+def test_what_is_no_sample(name: str, value: Any) -> None:
+    message = "sample must be a positive integer or None, and seed a non-negative integer; got "
+    with pytest.raises(InvalidAttributeError, match=message):
+        check("BiasAddBackward", np.ones(4, np.float32), np.ones((1, 4), np.float32), **{"sample": 9, name: value})

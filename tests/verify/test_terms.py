@@ -10,8 +10,9 @@ import pytest
 from convgrad.functional.call import prepare
 from convgrad.notation import calls, read
 from convgrad.spec import exact_result
+from convgrad.spec.geometry import Axis
 from convgrad.verify import rows, sums
-from convgrad.verify.terms import terms_of
+from convgrad.verify.terms import MEETINGS, terms_of
 
 LINES = (
     "FWD_B f32 NXC g2mb2ic4ih5iw7oc6kh3kw2sh2sw1ph1pw1dh1",
@@ -51,6 +52,28 @@ def test_every_element_is_the_sum_of_its_terms(line: str, monkeypatch: pytest.Mo
             patched.setattr(rows, "LONG", 0)
             apart = rows.rows_of(problem, operands, places)
         assert all(map(np.array_equal, apart, (x, y)))
+
+
+@pytest.mark.parametrize("scale", [1, 2**31, 2**62, 2**63 - 1, 2**80])
+def test_positions_and_taps_that_meet(scale: int) -> None:
+    """Diagnoses multiply attributes, so that they may have more than 64 bits."""
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        src, dst, kernel, stride, dilation, pad, shift = (int(n) for n in rng.integers(1, 5, 7))
+        axis = Axis(src, dst, kernel, stride * scale, dilation * scale, pad * scale - (shift - 1))
+        met = {(k, i, p) for k, i, p in np.ndindex(kernel, src, dst) if _meet(axis, k, i, p)}
+        for k in range(kernel):
+            of_tap = {(i, p) for tap, i, p in met if tap == k}
+            assert {*zip(*exact_result._meetings(axis, k), strict=True)} == of_tap
+            assert {*zip(*MEETINGS["weights"](axis, k), strict=True)} == of_tap
+        for p in range(dst):
+            assert {*zip(*MEETINGS["dst"](axis, p), strict=True)} == {(i, k) for k, i, at in met if at == p}
+        for i in range(src):
+            assert {*zip(*MEETINGS["src"](axis, i), strict=True)} == {(p, k) for k, at, p in met if at == i}
+
+
+def _meet(axis: Axis, k: int, i: int, p: int) -> bool:
+    return i == p * axis.stride + k * axis.dilation - axis.pad_begin
 
 
 @pytest.mark.parametrize("shape", [(3, 70, 256, 65), (1, 1, 256, 2000), (2, 2000, 7, 1), (1, 5, 1, 6), (1, 0, 4, 3)])

@@ -31,7 +31,10 @@ def identity(options: VerifyOptions, cases: Sequence[Case]) -> Mapping[str, str]
 
     The bytes of arrays in files, and the judged function, are not compared.
     """
-    posed = [(c.name, c.operator, c.shapes, sorted(c.attributes.items()), c.output_format.name) for c in cases]
+    posed = [
+        (c.name, c.operator, c.shapes, sorted(c.attributes.items()), c.operand_format.name, c.output_format.name)
+        for c in cases
+    ]
     values = {name: json.dumps(value, default=str) for name, value in vars(options).items() if name not in FREE}
     return values | {"version": __version__, "problems (SHA-256)": hashlib.sha256(repr(posed).encode()).hexdigest()}
 

@@ -131,13 +131,17 @@ def _taps(conv: Conv, progress: Callable[[float], None]) -> Iterator[tuple[Selec
 
 
 def _meetings(axis: Axis, k: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    p, from_first = np.arange(axis.dst), k * axis.dilation - axis.pad_begin
-    # If no positions meet under the tap, from_first may exceed 64 bits, so 0 replaces it.
-    if from_first >= axis.src or from_first < -(axis.dst - 1) * axis.stride:
-        p, from_first = p[:0], 0
+    from_first = k * axis.dilation - axis.pad_begin
+    p = counted_from_0(axis.dst, axis.stride, from_first)
     i = p * axis.stride + from_first
     existing = (i >= 0) & (i < axis.src)
-    return i[existing], p[existing]
+    return i[existing].astype(np.intp), p[existing].astype(np.intp)
+
+
+def counted_from_0(count: int, *factors: int) -> Array:
+    """Return 0, 1, ... as an array, of Python's integers if sums of products with ``factors`` may exceed 64 bits."""
+    is_small = max(1, count) * sum(map(abs, factors)) < 2**62
+    return np.arange(count, dtype=np.int64 if is_small else object)
 
 
 def _grouped(array: F64Array, groups: int, channel_axis: int) -> F64Array:

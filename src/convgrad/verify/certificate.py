@@ -8,14 +8,23 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad import arrays
+from convgrad import arrays, formats
 from convgrad.array_types import Array
 from convgrad.errors import InvalidShapeError, UnsupportedError
 from convgrad.float_environment import in_default_environment
 from convgrad.functional.call import Prepared
+from convgrad.spec.geometry import Channels, Conv
+from convgrad.spec.problem import Problem
 from convgrad.verify.check import as_result
-from convgrad.verify.check_certificate import Certificate, Statements, conclusions
+from convgrad.verify.check_certificate import (
+    Certificate,
+    StatedGeometry,
+    StatedOperand,
+    Statements,
+    conclusions,
+)
 from convgrad.verify.declared import SUM, Declared
+from convgrad.verify.foreign import resolved
 from convgrad.verify.terms import terms_of
 
 
@@ -40,7 +49,9 @@ def certificate(
     | key                           | value                                                                      |
     |-------------------------------|----------------------------------------------------------------------------|
     | operator, attributes, index   | the call, and the element of its result                                    |
-    | operands                      | by name: type, shape, SHA-256 of the bytes in C order                      |
+    | operands                      | by name, also old: type, shape, SHA-256 of the bytes in C order, tensor    |
+    |                               | of the underlying convolution, order of its axes                           |
+    | geometry                      | the underlying convolution                                                 |
     | terms                         | x and y of the products; added: bias, the old value                        |
     | declared                      | the format of sums; height: a number, blocks of an order, or null          |
     | output_type, candidate        | the result's type, the bits of its element                                 |
@@ -73,11 +84,16 @@ def certificate(
     canonical = tuple(place[axis] for axis in problem.output_order)
     before = None if old is None else prepared.canonical_output(as_result(old, problem, "old")[0])
     terms = terms_of(problem, prepared.operands, canonical, before)
+    tensors = zip(prepared.taken.items(), problem.operands, problem.operand_orders, strict=True)
+    operands = {name: _described(value, tensor, order) for (name, value), tensor, order in tensors}
+    if before is not None:
+        operands["old"] = _described(before.transpose(np.argsort(problem.output_order)), "old", problem.output_order)
     bits = np.asarray(array[place]).reshape(1).view(f"u{array.itemsize}")[0]
     statements: Statements = {
         "operator": operator,
-        "attributes": _attributes(prepared),
-        "operands": {name: _described(value, prepared) for name, value in prepared.taken.items()},
+        "attributes": {**_attributes(prepared), **resolved(prepared)},
+        "operands": operands,
+        "geometry": _geometry(problem),
         "output_type": fmt.name,
         "index": list(place),
         "declared": {
@@ -95,10 +111,23 @@ def _attributes(prepared: Prepared) -> dict[str, object]:
     return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v is not None}
 
 
-def _described(array: Array, prepared: Prepared) -> dict[str, object]:
-    fmt = prepared.problem.operand_format
-    data = arrays.native(array, fmt).tobytes()
-    return {"type": fmt.name, "shape": list(array.shape), "sha256": hashlib.sha256(data).hexdigest()}
+def _described(array: Array, tensor: str, order: Sequence[int]) -> StatedOperand:
+    fmt = formats.of_dtype(array.dtype)
+    assert fmt is not None
+    digest = hashlib.sha256(arrays.native(array, fmt).tobytes()).hexdigest()
+    return {"type": fmt.name, "shape": list(array.shape), "sha256": digest, "tensor": tensor, "order": list(order)}
+
+
+def _geometry(problem: Problem) -> StatedGeometry:
+    conv, axes = problem.geometry, []
+    groups, channels = 1, (conv.channels,) * 2 if isinstance(conv, Channels) else (conv.dst_channels, conv.src_channels)
+    if isinstance(conv, Conv):
+        groups = conv.groups
+        for a in conv.axes:
+            steps = {"stride": a.stride, "dilation": a.dilation, "pad_begin": a.pad_begin}
+            axes.append({"src": a.src, "dst": a.dst, "weights": a.kernel, **steps})
+    order = list(problem.output_order)
+    return {"solves_for": problem.solves_for, "order": order, "groups": groups, "channels": [*channels], "axes": axes}
 
 
 def _hex(values: NDArray[np.float64]) -> list[str]:

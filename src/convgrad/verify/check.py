@@ -90,7 +90,7 @@ def check(
         function: Function = result
         results = (answer(function, operator, inputs, attributes) for _ in range(times))
     first = next(results)
-    some = None if sample is None else SampleWish(sample, seed)
+    some = _sample_wish(operator, sample, seed)
     before = None
     if old is not None:
         before, before_fmt = as_result(old, problem, "old")
@@ -104,6 +104,15 @@ def check(
         return verdicts_of([(answer, how) for answer in answers], prepared, before, sample=some)
 
     return verdict_on_calls(lambda: next(calls), times, judged)
+
+
+def _sample_wish(operator: str, sample: object, seed: object) -> SampleWish | None:
+    """Return the wish that ``sample`` and ``seed`` express, None for all elements; refuse other values."""
+    elements, number = as_integer(sample) or 0, as_integer(seed)
+    if (sample is not None and elements < 1) or number is None or number < 0:
+        wanted = "sample must be a positive integer or None, and seed a non-negative integer"
+        raise InvalidAttributeError(f"{operator}: {wanted}; got {sample!r:.200} and {seed!r:.200}")
+    return None if sample is None else SampleWish(elements, number)
 
 
 def _format_of(result: object) -> Format | None:

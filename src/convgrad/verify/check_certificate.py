@@ -2,14 +2,16 @@
 
 The script imports nothing from convgrad. It computes the exact sum, its rounding, the bound, the candidate's error and
 the verdict from the terms in the file, and compares them with the file's conclusions. OPERAND=RAW_FILE compares the
-bytes of a raw file with the operand's hash in the certificate. The exit code is 0 if everything agrees.
+bytes of a raw file with the operand's hash in the certificate. If all operands are given, the terms are compared with
+their elements, too. The exit code is 0 if everything agrees.
 """
 
 import hashlib
 import json
 import sys
 from fractions import Fraction
-from math import inf, isfinite, nan
+from itertools import product
+from math import inf, isfinite, nan, prod
 from pathlib import Path
 from typing import TypedDict
 
@@ -37,6 +39,33 @@ class StatedTerms(TypedDict):
     added: list[str]
 
 
+class StatedOperand(TypedDict):
+    """An array: type, shape, SHA-256 of its bytes, tensor, and the order of axes that makes it [n, c, X] or [o, c, K].
+
+    The tensor is src, dst, weights or bias of the underlying convolution, or old for the old value of the result.
+    """
+
+    type: str
+    shape: list[int]
+    sha256: str
+    tensor: str
+    order: list[int]
+
+
+class StatedGeometry(TypedDict):
+    """The underlying convolution: the tensor of the result, the order of its axes, groups, and channels of dst and src.
+
+    A spatial axis has src, dst, kernel, stride, dilation and pad_begin. Position i of src, position p of dst and tap k
+    meet if i = p * stride + k * dilation - pad_begin.
+    """
+
+    solves_for: str
+    order: list[int]
+    groups: int
+    channels: list[int]
+    axes: list[dict[str, int]]
+
+
 class Conclusions(TypedDict):
     """The conclusions from the terms: numbers as fractions, infinity or NaN."""
 
@@ -55,7 +84,8 @@ class Statements(TypedDict):
 
     operator: str
     attributes: dict[str, object]
-    operands: dict[str, dict[str, object]]
+    operands: dict[str, StatedOperand]
+    geometry: StatedGeometry
     output_type: str
     index: list[int]
     declared: StatedArithmetic
@@ -84,8 +114,11 @@ def rounded(value: Number, name: str) -> Number:
 def decoded(bits: str, name: str) -> Number:
     """Return the number that a hexadecimal bit pattern encodes in a format."""
     p, minimum, maximum, width = FORMATS[name]
-    sign = -1 if int(bits, 16) >> (width - 1) else 1
-    field, significand = divmod(int(bits, 16) % (1 << width - 1), 1 << p - 1)
+    negative, others = divmod(int(bits, 16), 1 << width - 1)
+    if negative not in (0, 1):
+        raise ValueError(f"{bits} are not {width} bits")
+    field, significand = divmod(others, 1 << p - 1)
+    sign = -1 if negative else 1
     if name in SPENT and field == maximum - minimum + 1 and significand == (1 << p - 1) - 1:
         return nan
     if field == maximum - minimum + 2:
@@ -105,6 +138,8 @@ def bound_of(pairs: list[tuple[float, float]], added: int, magnitude: Fraction, 
     p, minimum, *_ = SUMS[declared["accumulation"]]
     live = sum(x != 0 and y != 0 for x, y in pairs[: len(pairs) - added])
     height, blocks = added + live, declared["height"]  # the depth of any order: terms but products of 0
+    if any(type(depth) is not int or depth < 0 for depth in (blocks if isinstance(blocks, list) else [blocks or 0])):
+        raise ValueError(f"{blocks} is no rounding depth")
     if isinstance(blocks, int):
         height = min(height, blocks)
     elif blocks:
@@ -133,7 +168,8 @@ def conclusions(certificate: Statements) -> Conclusions:
     if isinstance(exact, Fraction) and isinstance(got, Fraction) and isinstance(bound, Fraction):
         p, minimum, *_ = FORMATS[name]
         error, last = abs(got - exact), max((abs(exact) + bound) / 2**p, TWO ** (minimum - p))
-        share = float(error / (bound + last))
+        ratio = error / (bound + last)
+        share = float(ratio) if ratio < 2**1000 else None  # JSON has no larger number
     if isinstance(exact, Fraction):
         ends = rounded(exact - bound, name), rounded(exact + bound, name)
         inside = ends[0] <= got <= ends[1]
@@ -155,14 +191,92 @@ def conclusions(certificate: Statements) -> Conclusions:
     }
 
 
+def element(stated: StatedOperand, data: bytes, index: tuple[int, ...]) -> Number:
+    """Return an operand's element from the operand's raw bytes; ``index`` is in the order [n, c, X] or [o, c, K]."""
+    flat, size = 0, FORMATS[stated["type"]][3] // 8
+    for axis, extent in enumerate(stated["shape"]):
+        flat = flat * extent + range(extent)[index[stated["order"].index(axis)]]
+    return decoded(data[flat * size : (flat + 1) * size][::-1].hex(), stated["type"])
+
+
+def terms_of_operands(certificate: Statements, raw: dict[str, bytes]) -> dict[str, list[Number]]:
+    """Return the terms of the element by the definition of the operator; raise ValueError if shapes do not fit."""
+    geometry = certificate["geometry"]
+    output, groups, axes = geometry["solves_for"], geometry["groups"], geometry["axes"]
+    outer, inner = (channels // groups for channels in geometry["channels"])
+    first, *others = index = [certificate["index"][axis] for axis in geometry["order"]]
+    if min(index) < 0:
+        raise ValueError(f"the index {index} is negative")
+    tensors = {stated["tensor"]: (stated, raw[name]) for name, stated in certificate["operands"].items()}
+    shapes = {tensor: [stated["shape"][axis] for axis in stated["order"]] for tensor, (stated, _) in tensors.items()}
+    channels = {"src": [groups * inner], "dst": [groups * outer], "weights": [groups * outer, inner]}
+    for tensor, (stated, data) in tensors.items():
+        last = [*channels.get(tensor, []), *(axis[tensor] for axis in axes if tensor in axis)]
+        fits = not axes or not last or shapes[tensor][-len(last) :] == last
+        if not fits or len(data) != prod(stated["shape"]) * FORMATS[stated["type"]][3] // 8:
+            raise ValueError(f"{tensor} of shape {stated['shape']} has not the stated extents, or other bytes")
+
+    def at(tensor: str, *place: int) -> Number:
+        return element(*tensors[tensor], place)
+
+    added = [at(tensor, *place) for tensor, place in (("bias", index[1:2]), ("old", index)) if tensor in tensors]
+    pairs: list[tuple[Number, Number]] = [(at("src", *index), Fraction(1))] if output == "bias_add" else []
+    if output == "bias":
+        batch, _, *extents = shapes["dst"]
+        pairs = [(at("dst", n, first, *p), Fraction(1)) for n in range(batch) for p in product(*map(range, extents))]
+    elif output != "bias_add":
+        second, *places = others
+        triples = product(*(_meetings(axis, output, place) for axis, place in zip(axes, places, strict=True)))
+        indices = [tuple(zip(*of_axes, strict=True)) for of_axes in triples]  # i, p and k on all axes
+        group = first // outer if output == "weights" else second // (outer if output == "dst" else inner)
+        for c in range(shapes["src"][0] if output == "weights" else inner if output == "dst" else outer):
+            for i, p, k in indices:
+                if output == "weights":
+                    pairs.append((at("src", c, group * inner + second, *i), at("dst", c, first, *p)))
+                elif output == "dst":
+                    pairs.append((at("src", first, group * inner + c, *i), at("weights", second, c, *k)))
+                else:
+                    o = group * outer + c
+                    pairs.append((at("dst", first, o, *p), at("weights", o, second % inner, *k)))
+    return {"x": [x for x, _ in pairs], "y": [y for _, y in pairs], "added": added}
+
+
+def _meetings(axis: dict[str, int], output: str, place: int) -> list[tuple[int, int, int]]:
+    """Return the positions i and p and the taps k that meet along an axis at this index of the result."""
+    triples, place = [], range(axis[output])[place]
+    for k in [place] if output == "weights" else range(axis["weights"]):
+        for p in [place] if output == "dst" else range(axis["dst"]):
+            i = p * axis["stride"] + k * axis["dilation"] - axis["pad_begin"]
+            if i == place if output == "src" else 0 <= i < axis["src"]:
+                triples.append((i, p, k))
+    return triples
+
+
+def misstated(certificate: Statements, raw: dict[str, bytes]) -> list[str]:
+    """Return the names of attributes that are not those of the geometry, and of terms that are not the operands'."""
+    attributes, axes = certificate["attributes"], certificate["geometry"]["axes"]
+    names = {"strides": "stride", "dilations": "dilation", "pads_begin": "pad_begin"}
+    other = [name for name, key in names.items() if axes and attributes[name] != [axis[key] for axis in axes]]
+    other += ["groups"] * (bool(axes) and attributes["groups"] != certificate["geometry"]["groups"])
+    terms = certificate["terms"]
+    stated = {"x": terms["x"], "y": terms["y"], "added": terms["added"]}
+    for key, numbers in terms_of_operands(certificate, raw).items():
+        floats = map(float.fromhex, stated[key])
+        if [str(Fraction(number) if isfinite(number) else number) for number in floats] != [*map(str, numbers)]:
+            other.append(f"terms {key}")
+    return other
+
+
 def disagreements(certificate: Certificate, raw: dict[str, bytes]) -> list[str]:
-    """Return sentences on stated conclusions that do not follow, and on operands whose bytes have another hash."""
+    """Return sentences on stated conclusions that do not follow, and on operands with another hash or other terms."""
     right, stated = conclusions(certificate), certificate["conclusions"]
     other = sorted(key for key in {*right, *stated} if right.get(key) != stated.get(key))
     wrong = [f"{key} is stated as {stated.get(key)}, but is {right.get(key)}" for key in other]
     for name, data in raw.items():
         if hashlib.sha256(data).hexdigest() != certificate["operands"][name]["sha256"]:
             wrong.append(f"the bytes of {name} have another hash")
+    if not wrong and raw.keys() == certificate["operands"].keys():
+        wrong = [f"{name}: not as the operands and the geometry have it" for name in misstated(certificate, raw)]
     return wrong
 
 
@@ -176,9 +290,12 @@ def main(arguments: list[str]) -> int:
         paths = dict(argument.split("=", 1) for argument in arguments[1:])
         wrong = disagreements(certificate, {name: Path(path).read_bytes() for name, path in paths.items()})
         said = f"element {certificate['index']} of {certificate['operator']}: {certificate['conclusions']['verdict']}"
+        said += "; everything that is stated follows"
+        missing = " ".join(f"{name}=RAW_FILE" for name in certificate["operands"] if name not in paths)
+        said += f" from the terms. Give {missing} to compare the terms with the operands" * bool(missing)
     except (OSError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         wrong = [f"no certificate to check: {type(error).__name__}: {error}"]
-    print("\n".join(wrong) or f"{said}; everything that is stated follows")
+    print("\n".join(wrong) or said)
     return 1 if wrong else 0
 
 

@@ -27,9 +27,9 @@ def compare(
 
     By default, the bound is for sums in the accumulator format of the operands; ``bound`` replaces it.
 
-    A result may be any value between the rounded ends of [exact - bound, exact + bound]. The bound includes the
-    rounding errors of the sum, and those of the exact result in float64. The bound is 0 if operands are integers that
-    add exactly in any order.
+    A result may be any value between the activated and rounded ends of [exact - bound, exact + bound]. The bound
+    includes the rounding errors of the sum, and those of the exact result in float64. The bound is 0 if operands are
+    integers that add exactly in any order.
 
     | the exact value  | right results                                                            |
     |------------------|--------------------------------------------------------------------------|
@@ -40,8 +40,8 @@ def compare(
     """
     if got.size == 0:
         return Verdict(mask=np.zeros(problem.output_shape, np.bool_))
-    fmt, value = problem.output_format, answer.value
-    rounded = store(value + 0.0, fmt)
+    fmt, value, active = problem.output_format, answer.value, activate(answer.value, problem)
+    rounded = store(active + 0.0, fmt)
     if bound is None:
         bound = sum_bound(answer, problem.operand_format.accumulator, height)
     with np.errstate(all="ignore"):
@@ -53,11 +53,11 @@ def compare(
         if fmt.spent:
             between |= np.isnan(actual) & (np.isinf(low) | np.isinf(high))
         within = undecided | same | between
-        total = bound + _rounding(np.abs(value) + bound, fmt)
+        total = bound + _rounding(np.abs(active) + bound, fmt)
         share = np.nan_to_num(np.abs(actual - target) / total, nan=np.inf, posinf=np.inf)
         share = np.where(within, np.minimum(share, 1.0), np.maximum(share, np.nextafter(1, 2)))
         share[undecided | same] = 0.0
-        blind = ~undecided & np.isfinite(value) & (value != 0) & (round_to(np.abs(value) - bound, fmt) <= 0)
+        blind = ~undecided & np.isfinite(active) & (active != 0) & (round_to(np.abs(active) - bound, fmt) <= 0)
     worst = np.unravel_index(int(np.argmax(share)), share.shape)
     beyond = ~within
     return Verdict(

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from convgrad.array_types import Array, F64Array, Selection
 from convgrad.formats import F64, FORMATS, Format, round_to, store
 from convgrad.spec import exact_result
-from convgrad.spec.activation import activate
 from convgrad.spec.bound import gamma
 from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.verify.gather import pieces
@@ -37,8 +36,7 @@ class Reference:
     to 1 %. ``terms`` is the number of products n, and ``nonzero`` the number of nonzero products. ``integral`` is true
     if all operands are integers: sums with A below 2^p are then exact in p bits in any order.
 
-    If the problem has an activation, ``value`` and ``error`` are those after the activation. The other fields describe
-    the sums before the activation.
+    If the problem has an activation, all fields describe the sums before the activation.
 
     For operands other than f64, rounding ``value`` to f32 or to fewer bits gives S correctly rounded.
     """
@@ -147,15 +145,7 @@ def certify(
             narrow = problem.operand_format is not F64
             result.value[index] = value = to_odd(nearest, remainder) if narrow else nearest
             result.error[index] = np.spacing(np.abs(value)) if remainder else 0.0
-        return _activated(result, problem)
-
-
-def _activated(sums: Reference, problem: Problem) -> Reference:
-    """Return the reference after the problem's activation, where no error grows and a certain 0 has no error."""
-    if not problem.activation:
-        return sums
-    error = np.where(sums.value + sums.error <= 0, 0.0, sums.error)
-    return replace(sums, value=activate(sums.value, problem), error=error)
+        return result
 
 
 def _finite(array: Array) -> Array:

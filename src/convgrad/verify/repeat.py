@@ -50,8 +50,10 @@ def verdict_on_calls(call: Callable[[], Answer], times: int, judge: Judge) -> Ve
     while number < times:
         number += 1
         answer = call()
-        first = answer if first is None else first
         key = _key(answer)
+        if key not in distinct and isinstance(answer, np.ndarray):
+            answer = answer.copy()  # the next call may return the same memory
+        first = answer if first is None else first
         if key in distinct:
             distinct[key].calls += 1
         else:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.array_types import Array, F64Array, Selection
+from convgrad.spec.exact_result import counted_from_0
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.problem import Problem
 
@@ -117,26 +118,29 @@ def _slice(indices: Indices) -> slice:
 
 def _positions_of(axis: Axis, k: int) -> tuple[Indices, Indices]:
     """Return the source and destination positions along an axis that a tap connects."""
-    p = np.arange(axis.dst)
-    i = p * axis.stride + k * axis.dilation - axis.pad_begin
+    first = k * axis.dilation - axis.pad_begin
+    p = counted_from_0(axis.dst, axis.stride, first)
+    i = p * axis.stride + first
     exists = (i >= 0) & (i < axis.src)
-    return i[exists], p[exists]
+    return i[exists].astype(np.intp), p[exists].astype(np.intp)
 
 
 def _taps_of_dst(axis: Axis, p: int) -> tuple[Indices, Indices]:
     """Return the source positions that a destination position sums, and the tap of each."""
-    k = np.arange(axis.kernel)
-    i = p * axis.stride - axis.pad_begin + k * axis.dilation
+    first = p * axis.stride - axis.pad_begin
+    k = counted_from_0(axis.kernel, axis.dilation, first)
+    i = first + k * axis.dilation
     exists = (i >= 0) & (i < axis.src)
-    return i[exists], k[exists]
+    return i[exists].astype(np.intp), k[exists].astype(np.intp)
 
 
 def _taps_of_src(axis: Axis, i: int) -> tuple[Indices, Indices]:
     """Return the destination positions to whose sums a source position contributes, and the tap of each."""
-    k = np.arange(axis.kernel)
-    p, off = np.divmod(i + axis.pad_begin - k * axis.dilation, axis.stride)
+    first = i + axis.pad_begin
+    k = counted_from_0(axis.kernel, axis.dilation, first, axis.stride)
+    p, off = (first - k * axis.dilation) // axis.stride, (first - k * axis.dilation) % axis.stride
     exists = (off == 0) & (p >= 0) & (p < axis.dst)
-    return p[exists], k[exists]
+    return p[exists].astype(np.intp), k[exists].astype(np.intp)
 
 
 # For each output tensor: the function from an element's index along one axis to the indices of its factors x and y.

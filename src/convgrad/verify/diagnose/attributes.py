@@ -88,7 +88,9 @@ def pads_filled(scene: Scene) -> Iterator[DefectEffect]:
     for mode, words in (("edge", "edge values"), ("reflect", "mirrored"), ("wrap", "from the other end")):
         if mode == "reflect" and any(a.src == 1 for a in conv.axes):
             continue
-        yield DefectEffect("padding not 0", f"reads {words}", padded(scene, conv, mode))
+        sums = padded(scene, conv, mode)
+        if sums is not None:
+            yield DefectEffect("padding not 0", f"reads {words}", sums)
 
 
 def input_padded(scene: Scene) -> Iterator[DefectEffect]:
@@ -111,8 +113,10 @@ def input_padded(scene: Scene) -> Iterator[DefectEffect]:
     for mode, words in (("edge", "edge values"), ("reflect", "mirrored values"), ("wrap", "values of the other end")):
         for widths in (own, reach) if own != reach else (own,):
             fits = all(max(width) < a.dst for width, a in zip(widths, conv.axes, strict=True))
-            if any(map(any, widths)) and (mode == "edge" or fits):
-                yield DefectEffect("input padded", f"with {words}", padded_dst(scene, conv, widths, mode))
+            is_tried = any(map(any, widths)) and (mode == "edge" or fits)
+            sums = padded_dst(scene, conv, widths, mode) if is_tried else None
+            if sums is not None:
+                yield DefectEffect("input padded", f"with {words}", sums)
 
 
 def padding_multiplied(scene: Scene) -> Iterator[DefectEffect]:

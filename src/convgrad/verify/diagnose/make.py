@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,8 @@ from convgrad.spec.geometry import Axis, Conv
 from convgrad.verify.diagnose.sums import DefectSums, Instead, Picked, Scene
 
 Change = Callable[[Array], Array]
+
+LARGE = 2**24  # maximum number of elements of an operand that is copied, and of a padded copy
 
 
 def spatial(axes: Sequence[int]) -> tuple[int, ...]:
@@ -35,16 +38,24 @@ def with_axes(scene: Scene, conv: Conv, axes: tuple[Axis, ...]) -> DefectSums:
     return Instead(problem, tuple(scene.operands), scene.got.shape, _old(scene))
 
 
-def padded(scene: Scene, conv: Conv, mode: str) -> DefectSums:
-    """Return the sums of the problem whose padding has the values of ``numpy.pad`` in this mode."""
-    wide, src = _filled(conv, scene.tensors["src"], mode)
+def padded(scene: Scene, conv: Conv, mode: str) -> DefectSums | None:
+    """Return the sums of the problem whose padding has the values of ``numpy.pad`` in this mode; None if too large."""
+    lows = [axis.pad_begin for axis in conv.axes]
+    highs = [max(0, axis.span - axis.pad_begin - axis.src) for axis in conv.axes]
+    src = _padded(scene.tensors["src"], [*zip(lows, highs, strict=True)], mode)
+    if src is None:
+        return None
+    axes = tuple(replace(a, src=a.src + b + e, pad_begin=0) for a, b, e in zip(conv.axes, lows, highs, strict=True))
+    wide = replace(conv, axes=axes)
     tensors = {**scene.tensors, "src": src}
     return Instead(replace(scene.problem, geometry=wide), tuple(tensors.values()), scene.got.shape, _old(scene))
 
 
-def padded_dst(scene: Scene, conv: Conv, widths: Sequence[tuple[int, int]], mode: str) -> DefectSums:
-    """Return the sums of a problem whose dst is padded by ``numpy.pad``; the result keeps its place."""
-    dst: Array = np.pad(scene.tensors["dst"], [(0, 0), (0, 0), *widths], mode=mode)  # type: ignore[call-overload]
+def padded_dst(scene: Scene, conv: Conv, widths: Sequence[tuple[int, int]], mode: str) -> DefectSums | None:
+    """Return the sums of a problem whose dst is padded by ``numpy.pad``, at the same places; None if too large."""
+    dst = _padded(scene.tensors["dst"], widths, mode)
+    if dst is None:
+        return None
     axes = tuple(
         replace(a, dst=a.dst + begin + end, pad_begin=a.pad_begin + begin * a.stride)
         for a, (begin, end) in zip(conv.axes, widths, strict=True)
@@ -59,34 +70,39 @@ def _old(scene: Scene) -> Array | None:
     return scene.old if scene.problem.accumulate else None
 
 
-def _filled(conv: Conv, src: Array, mode: str) -> tuple[Conv, Array]:
-    """Return a convolution without padding and its src, padded by ``numpy.pad`` in this mode."""
-    lows = [axis.pad_begin for axis in conv.axes]
-    highs = [max(0, axis.span - axis.pad_begin - axis.src) for axis in conv.axes]
-    widths = [(0, 0), (0, 0), *zip(lows, highs, strict=True)]
-    padded: Array = np.pad(src, widths, mode=mode)  # type: ignore[call-overload]
-    axes = tuple(replace(a, src=a.src + b + e, pad_begin=0) for a, b, e in zip(conv.axes, lows, highs, strict=True))
-    return replace(conv, axes=axes), padded
+def _padded(array: Array, widths: Sequence[tuple[int, int]], mode: str) -> Array | None:
+    """Return an array, padded by ``numpy.pad`` along its spatial axes, or None if the copy has too many elements."""
+    if _is_large([*array.shape[:2], *(n + sum(width) for n, width in zip(array.shape[2:], widths, strict=True))]):
+        return None
+    padded: Array = np.pad(array, [(0, 0), (0, 0), *widths], mode=mode)  # type: ignore[call-overload]
+    return padded
+
+
+def _is_large(shape: Sequence[int]) -> bool:
+    return prod(shape) > LARGE
 
 
 def between(scene: Scene) -> DefectSums | None:
     """Return a data gradient's sums as a forward pass over diff_dst with zeros between and around its values.
 
-    Return None for other passes, or if pads would move values of diff_dst outside of the padded array.
+    Return None for other passes, if pads would move values of diff_dst outside of the padded array, or if this array
+    would be too large.
     """
     conv = scene.conv
     if conv is None or scene.problem.solves_for != "src":
         return None
     dst, weights = scene.tensors["dst"], scene.tensors["weights"]
     axes, places = [], []
-    for axis in conv.axes:
+    extents = [axis.src + axis.effective_kernel - 1 for axis in conv.axes]
+    if _is_large([conv.batch, conv.dst_channels, *extents]):
+        return None
+    for axis, extent in zip(conv.axes, extents, strict=True):
         before = axis.effective_kernel - 1 - axis.pad_begin
-        extent = axis.src + axis.effective_kernel - 1
         places.append(before + axis.stride * np.arange(axis.dst))
         axes.append(Axis(extent, axis.src, axis.kernel, 1, axis.dilation))
     if any(p[0] < 0 or p[-1] >= a.src for p, a in zip(places, axes, strict=True)):
         return None
-    spread = np.zeros((conv.batch, conv.dst_channels, *(a.src for a in axes)), dst.dtype)
+    spread = np.zeros((conv.batch, conv.dst_channels, *extents), dst.dtype)
     spread[np.ix_(np.arange(conv.batch), np.arange(conv.dst_channels), *places)] = dst
     swapped = _swapped(conv, weights)
     turned = np.flip(swapped, spatial(range(len(axes))))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from convgrad.verify.diagnose import attributes, channels, missing, numbers, overwritten, partly, ranges
 from convgrad.verify.diagnose.fit import DefectEffect, Fit, fits
+from convgrad.verify.diagnose.make import LARGE
 from convgrad.verify.diagnose.sums import Scene
 
 Rows = Callable[[Scene], Iterator[DefectEffect]]
@@ -41,7 +42,6 @@ TABLE: tuple[tuple[str, Rows, bool], ...] = (
     ("order of axes", channels.layouts, True),
     ("terms left out in some channels", partly.partly, True),
 )
-LARGE = 2**24  # maximum number of elements of an operand that is copied
 
 
 def explanations(scene: Scene) -> Iterator[DefectEffect]:

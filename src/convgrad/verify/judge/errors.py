@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from convgrad.array_types import Array, F64Array
 from convgrad.cached import cached_property
-from convgrad.formats import Format
+from convgrad.formats import F64, Format
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.order import last_additions
 from convgrad.spec.problem import Problem
@@ -92,7 +92,17 @@ class Errors:
         """The mean number of elements with one common error, because their sums share products; at least 1."""
         chosen = self.alone
         leaning = float(np.square(self.plain[chosen] / self.magnitude[chosen]).mean()) if chosen.any() else 0.0
-        return shared(self.problem, self.operands, float(self.terms[chosen].sum()), min(leaning, 1.0))
+        return shared(self.problem, self.operands, float(self.terms[chosen].sum()), min(leaning, 1.0), self.bits_seen)
+
+    @property
+    def bits_seen(self) -> int:
+        """The number of a product's significand bits that sums' last places show, for the median sampled product."""
+        places = tuple(np.transpose(self.sample.at))
+        grid = np.sqrt(12 * self.variance[places] / self.terms[places])
+        steps = np.abs(self.sample.products.reshape(grid.size, -1)) / grid[:, None]
+        if not steps.any():  # the sums have only bias or old contents
+            return F64.significand_bits
+        return int(np.clip(np.ceil(np.log2(np.median(steps[steps > 0]))), 1, F64.significand_bits))
 
     @property
     def spread(self) -> F64Array:

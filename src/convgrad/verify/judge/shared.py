@@ -40,8 +40,11 @@ def _repeats(row: F64Array) -> float:
     return max(1.0, float(np.square(np.bincount(number, np.sign(row))).sum()) / max(1, row.size))
 
 
-def shared(problem: Problem, operands: Sequence[Array], products: float, leaning: float) -> float:
+def shared(problem: Problem, operands: Sequence[Array], products: float, leaning: float, bits: int) -> float:
     """Return how many elements have one common error on average, at least 1, for this number of nonzero products.
+
+    Products are alike if their factors are equal to ``bits`` significand bits, because the sums' last places are so
+    coarse that they cannot tell the products apart.
 
     Two products are equal in two cases. In the first case, both use one element of an operand, and equal values of the
     other operand. In the second case, both use equal values of both operands, at any indices. Their rounding errors
@@ -49,19 +52,21 @@ def shared(problem: Problem, operands: Sequence[Array], products: float, leaning
     """
     factors = [np.ravel(operand) for name, operand in zip(problem.operands, operands, strict=True) if name != "bias"]
     sizes = [max(1, int(np.count_nonzero(factor))) for factor in factors]
-    equal = [_equal(factor) for factor in factors]
+    equal = [_equal(factor, bits) for factor in factors]
     if len(factors) == 1:
         return 1.0 + products * equal[0] * leaning
     (x, y), (same_x, same_y) = sizes, equal
     return 1.0 + products * (same_y / x + same_x / y + same_x * same_y * leaning)
 
 
-def _equal(values: Array) -> float:
-    """Return the probability that two nonzero values have the same magnitude."""
+def _equal(values: Array, bits: int) -> float:
+    """Return the probability that two nonzero values have the same magnitude, rounded to significand bits."""
     if values.size > VALUES:
         drawn = np.sort(np.random.default_rng(0).integers(values.size, size=VALUES))
         values = values[drawn[np.append(True, drawn[1:] != drawn[:-1])]]  # np.unique takes ten times as long
     live = np.abs(values[values != 0].astype(np.float64))
+    fraction, exponent = np.frexp(live)
+    live = np.ldexp(np.rint(np.ldexp(fraction, bits)), exponent)
     counts = np.unique(live, return_counts=True)[1].astype(np.float64)
     pairs = max(1, live.size * (live.size - 1))
     return float((counts * (counts - 1)).sum() / pairs)

@@ -11,6 +11,9 @@ sigma sqrt(2 (1 + 9 + 25) / NODES) / h. LIMIT standard errors cover these errors
   previous one, the slope has an error of at most 25 standard errors.
 - A kink of f: with one kink at any t in [-h, h], also at 0, the error is at most 32.3 standard errors.
 
+If h is so small that rounding hides all changes of an element of f, its rounding errors are not random. Then its last
+place, or its smallest change at a larger h, bounds the change that is lost at each node.
+
 Of several h, the fit with the smallest error is used: a smaller h has a smaller truncation error and larger rounding
 errors. The rounding errors of the gradient follow from its linearity in u: the gradient is computed for several
 multiples of u, and the scatter of the results gives the standard error of their mean.
@@ -42,6 +45,7 @@ EPS = float(np.finfo(np.float64).eps)
 _POLYNOMIALS = np.cos(np.outer(np.arange(7), (2 * np.arange(NODES) + 1) * np.pi / (2 * NODES)))  # T0 to T6 at the nodes
 _NORMS = np.array([NODES, *[NODES / 2] * 6])  # sums of their squares
 _SLOPES = np.array([0, 1, 0, -3, 0, 5, 0])  # at 0
+_WEIGHTS = np.abs(_SLOPES / _NORMS @ _POLYNOMIALS)  # of the errors at the nodes in the error of the slope
 
 
 def gradcheck(
@@ -94,32 +98,40 @@ def gradcheck(
         return [make(moved.get(at, value).copy()) for at, (make, value) in enumerate(zip(makers, values, strict=True))]
 
     result = function(*new_operands())
-    before = _f64(result, "the result")
+    before, fmt = _f64(result, "the result"), arrays.take(libraries.detached(result), "gradcheck", "the result")[1]
     cotangent = np.asarray(rng.standard_normal(before.shape))
+    last_places = np.abs(cotangent) * (2 * fmt.unit * np.abs(before) + fmt.tiny)
     like = libraries.like(result)
-    computed = [gradients(like(cotangent * multiple), *new_operands()) for multiple in MULTIPLES]
+
+    def gradients_of(diff_result: F64Array) -> list[F64Array | None]:
+        """Return copies of the gradients, because the next call may return the same memory."""
+        computed = enumerate(gradients(like(diff_result), *new_operands()))
+        return [None if gradient is None else _f64(gradient, f"gradient {number}") for number, gradient in computed]
+
+    computed = [gradients_of(cotangent * multiple) for multiple in MULTIPLES]
     if len(computed[0]) != len(values):
         raise AssertionError(f"WRONG: {len(computed[0])} gradients were returned for {len(values)} operands")
     errors = []
     for number, value in enumerate(values):
-        if computed[0][number] is None:
+        own = [gradient for gradients_of_call in computed if (gradient := gradients_of_call[number]) is not None]
+        if not own:
             errors.append(np.nan)
             continue
         name = f"gradient {number}"
-        estimates = [
-            _f64(gradient[number], name) / multiple for gradient, multiple in zip(computed, MULTIPLES, strict=True)
-        ]
+        estimates = [gradient / multiple for gradient, multiple in zip(own, MULTIPLES, strict=True)]
         if estimates[0].shape != value.shape:
             raise AssertionError(f"WRONG: {name} must be of shape {value.shape}; got {estimates[0].shape}")
         scale = float(np.sqrt(np.mean(value**2))) if value.any() else 1.0
         direction = scale * np.asarray(rng.standard_normal(value.shape))
 
         typical = scale * float(np.linalg.norm(estimates[0]))
-        right, error = 0.0, np.inf
+        right, error, lost = 0.0, np.inf, last_places
         for step in STEPS:
-            moved = [function(*new_operands({number: value + step * node * direction})) for node in _POLYNOMIALS[1]]
-            changes = [cotangent * (_f64(result, "the result") - before) for result in moved]
-            right, error = min((right, error), _slope(changes, step, name), key=itemgetter(1))
+            moved = (new_operands({number: value + step * node * direction}) for node in _POLYNOMIALS[1])
+            changes = np.array([cotangent * (_f64(function(*operands), "the result") - before) for operands in moved])
+            lost, unseen = _lost_changes(changes, last_places, lost)
+            slope, own_error = _slope(changes, step, name)
+            right, error = min((right, error), (slope, own_error + unseen / step), key=itemgetter(1))
             if error <= PRECISE * typical:
                 break
         derivative, own_error = _mean([estimate * direction for estimate in estimates], name)
@@ -137,13 +149,27 @@ def gradcheck(
     return tuple(errors)
 
 
-def _slope(changes: Sequence[F64Array], step: float, name: str) -> tuple[float, float]:
+def _lost_changes(changes: F64Array, last_places: F64Array, lost: F64Array) -> tuple[F64Array, float]:
+    """Return how much of a change rounding may hide at each element, and the error of the slope times h that follows.
+
+    ``lost`` is the result for a larger h. Equal changes at two nodes show that an element is rounded to fewer bits
+    than its type has. Its smallest change is then at least its last place.
+    """
+    ordered = np.sort(changes, axis=0)
+    smallest = np.min(np.abs(ordered), axis=0, initial=np.inf, where=ordered != 0)
+    repeated = ((ordered[1:] == ordered[:-1]) & (ordered[1:] != 0)).any(axis=0)
+    unchanged = np.isinf(smallest)
+    unseen = float(_WEIGHTS.sum()) * fsum(lost[unchanged].ravel())
+    return np.where(unchanged, lost, np.where(repeated, smallest, last_places)), unseen
+
+
+def _slope(changes: F64Array, step: float, name: str) -> tuple[float, float]:
     """Return the slope at 0 of the fit to the sums of the changes at the nodes, and the largest error of the slope."""
     sums = np.array([_sum(change, name) for change in changes])
     coefficients = _POLYNOMIALS @ sums / _NORMS
     residuals = sums - coefficients @ _POLYNOMIALS
     variance = residuals @ residuals / (NODES - len(_NORMS)) * (_SLOPES @ (_SLOPES / _NORMS))
-    own = NODES * EPS * float(np.abs(_SLOPES / _NORMS @ _POLYNOMIALS) @ np.abs(sums))  # rounding errors of the fit
+    own = NODES * EPS * float(_WEIGHTS @ np.abs(sums))  # rounding errors of the fit
     return float(_SLOPES @ coefficients) / step, (LIMIT * sqrt(variance) + own) / step
 
 

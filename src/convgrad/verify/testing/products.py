@@ -178,7 +178,7 @@ def _judged(actual: ArrayLike, convolution: _AsConvolution, note: str = "") -> V
     check_shape(actual, shape)
     if 0 in shape:
         return Verdict()  # a convolution cannot have 0 channels
-    if "old" in keywords:
+    if keywords.get("old") is not None:
         keywords["old"] = view(_array(keywords["old"], "old"))
     verdict = check(convolution.operator, view(_array(actual, "actual")), *convolution.operands, **keywords)
     if verdict.worst:

@@ -78,7 +78,8 @@ def assert_same_bits(
     Raises:
         AssertionError: Two results differ. The message names the first tensor and element that differ, and both values.
         InvalidAttributeError: There are fewer than two configurations.
-        InvalidDataTypeError: A result is no array, or the function cannot be imported by a new process.
+        InvalidDataTypeError: A result is no array, there are no arrays, or the function cannot be imported by a new
+            process.
 
     >>> import convgrad
     >>> x = np.ones((2, 4, 4, 1), np.float32)
@@ -112,14 +113,16 @@ def assert_batch_invariant(
 
     Raises:
         AssertionError: The results of the parts differ from those of the whole batch.
-        InvalidAttributeError: A cut does not lie inside the batch, in increasing order.
+        InvalidAttributeError: There are no cuts, or a cut does not lie inside the batch, in increasing order.
 
     >>> x = np.ones((6, 4), np.float32)
     >>> assert_batch_invariant(lambda x: 2 * x, [x], [[3], [1, 4]])
     """
     __tracebackhide__ = True
     samples = len(batch[0])
-    whole = dict(_arrays(function(*batch, **arguments)))
+    if not len(cuts):
+        raise InvalidAttributeError("cuts must have one or more entries; got none")
+    whole = _named_arrays(function(*batch, **arguments))
     for cut in cuts:
         ends = [0, *cut, samples]
         if any(begin >= end for begin, end in pairwise(ends)):
@@ -128,8 +131,8 @@ def assert_batch_invariant(
             )
         parts: list[dict[str, Array]] = []
         for begin, end in pairwise(ends):
-            parts.append(dict(_arrays(function(*[array[begin:end] for array in batch], **arguments))))
-        combined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            parts.append(_named_arrays(function(*[array[begin:end] for array in batch], **arguments)))
+        combined = {name: np.concatenate([np.atleast_1d(part[name]) for part in parts]) for name in parts[0]}
         _compare(whole, combined, f"the batch of {samples}", f"parts cut at {', '.join(map(str, cut))}")
 
 
@@ -156,7 +159,7 @@ def _run(
 
 def _called(function: Callable[..., object], threads: int | None, arguments: Mapping[str, object]) -> dict[str, Array]:
     with _threads(threads):
-        return dict(_arrays(function(**arguments)))
+        return _named_arrays(function(**arguments))
 
 
 @contextlib.contextmanager
@@ -194,6 +197,14 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 # -- results -------------------------------------------------------------------------------------------------------
+
+
+def _named_arrays(results: object) -> dict[str, Array]:
+    """Return the arrays of nested results by name; raise InvalidDataTypeError if there are none to compare."""
+    arrays = dict(_arrays(results))
+    if not arrays:
+        raise InvalidDataTypeError(f"result must be an array or nested arrays; got {results!r:.200}, which has none")
+    return arrays
 
 
 def _arrays(results: object, name: str = "result") -> Iterator[tuple[str, Array]]:
@@ -237,7 +248,7 @@ def _compare(left: Mapping[str, Array], right: Mapping[str, Array], of_left: str
 
 
 def _bytes(array: Array) -> Array:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, -1)
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, array.itemsize)
 
 
 def _value(element: object) -> str:

@@ -81,7 +81,8 @@ def matched_filters(errors: Errors) -> Finding:
         return Finding()
     figures: dict[str, float] = {}
     matches: list[tuple[float, Filter, float]] = []
-    bits = errors.problem.operand_format.significand_bits
+    # Products with powers of 2 that are rounded to the declared format are products of rounded operands.
+    bits = min(errors.problem.operand_format.significand_bits, errors.accumulator.significand_bits)
     filters = [
         bit_filter for bit_filter in FILTERS if bit_filter.fmt.significand_bits < bits and _possible(errors, bit_filter)
     ]
