@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import convgrad
+from convgrad.errors import GraphError
 from convgrad.formats import FORMATS
 from convgrad.graph import Execution, Graph, LogicalTensor, Op, explain, from_json, to_json
 from convgrad.notation import problem
@@ -75,6 +76,23 @@ def test_fused_bits(kind: str, dtype: str, layout: str, bias: str) -> None:
     assert (before < 0).any()
     assert_same_bits(results[9], expected[9], "fused")
     assert_same_bits(after, np.where(before <= 0, np.float32(0), before), "values")
+
+
+@pytest.mark.parametrize("bias", ["none", "operand", "op"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "f8_e4m3"])
+def test_a_partition_of_f32_is_compiled_for_a_type_if_its_bits_are_those_of_a_graph_of_this_type(
+    dtype: str, bias: str
+) -> None:
+    (partition,) = graph_of(*layer("Convolution", "f32", "NXC", bias)).partitions()
+    ops = layer("Convolution", dtype, "NXC", bias)
+    described = {tensor.id: tensor for op in ops for tensor in (*op.inputs, *op.outputs)}
+    tensors = [[described[t.id] for t in side] for side in (partition.inputs, partition.outputs)]
+    if bias == "op" and dtype != "f32":
+        with pytest.raises(GraphError, match=f"a fused BiasAdd must be of f32: .*got {dtype}"):
+            partition.compile(*tensors)
+        return
+    given = normal(ops, tuple(t.id for t in partition.inputs))
+    assert_same_bits(partition.compile(*tensors)(given)[9], ran(graph_of(*ops), given)[0][9], "compiled")
 
 
 @pytest.mark.parametrize("bias", ["none", "op"])

@@ -37,6 +37,11 @@ def called(ops: Chain) -> Op:
     return replace(ops[0], inputs=(*ops[0].inputs, *biases), outputs=ops[-1].outputs)
 
 
+def has_fused_bias(ops: Chain) -> bool:
+    """Return whether the call that computes a chain of ops adds the bias of a BiasAdd."""
+    return len(called(ops).inputs) > len(ops[0].inputs)
+
+
 def activation_of(ops: Chain) -> str | None:
     """Return the activation of the call that computes a chain of ops, or None without activation."""
     return "relu" if len(ops) > 1 and operator_of(ops[-1]) is RELU else None
