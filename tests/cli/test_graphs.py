@@ -174,7 +174,7 @@ USAGE = {
     "tensors of an operator": (("Convolution", "a.npy", "--tensors", "t.npz"), "--tensors goes with GRAPH.json"),
     "a limit that is none": (
         (STEP, "--limit", "size=3"),
-        "file_bytes, nesting, ops, op_bytes, memory_bytes; got 'size=3'",
+        "file_bytes, nesting, ops, op_bytes, memory_bytes, cases; got 'size=3'",
     ),
     "a limit of graphs": (("Convolution", "a.npy", "--limit", "ops=3"), "with a name of memory_bytes; got 'ops=3'"),
     "a limit that is no number": ((STEP, "--limit", "ops=many"), "a limit is NAME=NUMBER"),
