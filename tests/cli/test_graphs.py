@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import convgrad
-from convgrad.graph import read, to_dot
+from convgrad.graph import Graph, LogicalTensor, Op, read, to_dot, write
 from tests.support.places import EXAMPLES, GRAPHS
 
 STEP = EXAMPLES / "digits_step.json"
@@ -213,3 +213,15 @@ def test_the_file_is_named(said: Run, tmp_path: Path) -> None:
     code, _, err = said("explain", tmp_path / "step.json")
     assert (code, f"{tmp_path}/step.json: $: must have graph" in err) == (3, True)
     assert said("explain", "step.txt")[0] == 3
+
+
+def test_what_is_generated_must_fit_beside_what_is_read(said: Run, tmp_path: Path) -> None:
+    tensors = [LogicalTensor(number, "f32", (1, 4, 250)) for number in range(4)]
+    bias = LogicalTensor(9, "f32", (4,))
+    graph = Graph([Op(n, "BiasAdd", (tensors[n], bias), (tensors[n + 2],), {"data_format": "NCX"}) for n in (0, 1)])
+    graph.finalize()
+    write(tmp_path / "a.json", graph)
+    np.savez(tmp_path / "a.npz", **{"0": np.ones((1, 4, 250), np.float32)})
+    given = ("run", tmp_path / "a.json", "--tensors", tmp_path / "a.npz", "--fill", "integers", "--limit")
+    code, _, err = said(*given, "memory_bytes=5000")
+    assert (code, "memory_bytes that are left, 1000; got" in err) == (3, True), err
