@@ -14,9 +14,9 @@ from convgrad import arrays, engines
 from convgrad.array_types import Array
 from convgrad.arrays.libraries import like
 from convgrad.errors import ConvgradError
-from convgrad.formats import F32, FORMATS, Format, strided
+from convgrad.formats import FORMATS, Format, strided
 from convgrad.functional.call import Prepared, bind
-from convgrad.graph.fuse import Chain, FusedOps, activation_of, called, has_fused_bias
+from convgrad.graph.fuse import Chain, FusedOps, activation_of, called, has_fused_bias, keeps_bits
 from convgrad.graph.given import GivenInputs, Tensors, by_id, given_to
 from convgrad.graph.limits import DEFAULT_LIMITS
 from convgrad.graph.model import RELU, LogicalTensor, Op, Shape, dense_strides, operator_of
@@ -151,8 +151,8 @@ class Partition:
             outputs: Descriptions of output tensors. Default: ().
 
         Raises:
-            GraphError: The type or an extent of an input is unknown, the partition is not supported, or it has a fused
-                BiasAdd and another type than f32.
+            GraphError: The type or an extent of an input is unknown, the partition is not supported, or its ops would
+                not be fused in the type of the arguments.
 
         >>> import numpy as np
         >>> from convgrad.graph import Graph
@@ -190,10 +190,9 @@ class Partition:
             tensors[output] = rectified(self.op, tensors)
         elif (resolved := resolve(self.op, row, tensors, {})) is not None:
             tensors[output] = resolved.output(tensors[output])
-            if has_fused_bias(self.ops) and resolved.problem.output_format is not F32:
-                fmt = resolved.problem.output_format
-                why = "results of other types are rounded before the bias is added"
-                raise self.op.refuse(f"a fused BiasAdd must be of f32: {why}; got {fmt}. Finalize a graph of {fmt}")
+            if not keeps_bits(self.ops, resolved.problem.output_format):
+                fmt, names = resolved.problem.output_format, " and ".join(op.label for op in self.ops)
+                raise self.op.refuse(f"one call of {names} would have other bits in {fmt}; finalize a graph of {fmt}")
         return CompiledPartition(self.op, self.ops, row, tensors, resolved, self.tensors)
 
 
