@@ -20,8 +20,8 @@ HEADS = ("zarr.json", ".zarray", ".zgroup")  # files of which a folder of Zarr h
 SLICED = "a Zarr folder has chunks"
 READ_ONLY = "Zarr folders are read, not written"
 _DEEPEST = 32  # groups within groups that are looked into
-_MOST_GROUPS = 1024  # links can make one group many
-_MOST_CHUNKS = 1 << 18  # of an array that is read whole; each takes about a millisecond
+_MAXIMUM_GROUPS = 1024  # links can make one group many
+_MAXIMUM_PARTS = 1 << 18  # the chunks of an array that is read whole; each takes about a millisecond
 _NUMBERS = "fiub"
 
 
@@ -51,8 +51,8 @@ def _arrays(outermost: Any) -> dict[str, Any]:
     for prefix, group in groups:
         if prefix.count("/") > _DEEPEST:
             raise FileError(f"groups must be nested at most {_DEEPEST} deep")
-        if len(groups) > _MOST_GROUPS:
-            raise FileError(f"groups must be at most {_MOST_GROUPS}, of which links count each time")
+        if len(groups) > _MAXIMUM_GROUPS:
+            raise FileError(f"groups must be at most {_MAXIMUM_GROUPS}, of which links count each time")
         arrays |= {f"{prefix}{key}": array for key, array in group.arrays()}
         groups += [(f"{prefix}{name}/", inner) for name, inner in group.groups()]
     return arrays
@@ -68,12 +68,15 @@ def _member(key: str, array: Any, path: Path) -> Member:
             raise FileError(f"{place}: its codec stores Python objects, which are never unpickled")
         return array
 
-    whole = [chunk or 1 for chunk in getattr(array, "shards", None) or array.chunks]  # what is decoded as a whole
+    parts = (getattr(array, name, None) for name in ("shards", "chunks"))  # what is decoded as a whole
+    whole = [extent or 1 for extent in next(filter(None, parts), ())]
     counts = [-(-extent // chunk) for extent, chunk in zip(array.shape, whole, strict=True)]
 
     def read() -> Array:
-        if prod(counts) > _MOST_CHUNKS:
-            raise FileError(f"{place}: must have at most {_MOST_CHUNKS} chunks to be read whole; it has {prod(counts)}")
+        if prod(counts) > _MAXIMUM_PARTS:
+            raise FileError(
+                f"{place}: must have at most {_MAXIMUM_PARTS} chunks to be read whole; it has {prod(counts)}"
+            )
         return np.asarray(checked()[...])
 
     return Member(prod(counts) * prod(whole) * dtype.itemsize, read, why_not=SLICED, sliced=checked)

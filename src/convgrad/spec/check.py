@@ -26,7 +26,7 @@ from convgrad.spec.rules import refuse
 from convgrad.words import meant, shown
 
 _INT = {int}
-MOST_NAMED = 8  # unknown attributes in an error
+LISTED_NAMES = 8  # unknown attributes in an error
 _ABSENT = (0,) * 12  # oneDNN writes twelve zeros for an absent attribute
 
 
@@ -100,7 +100,7 @@ def check_names(op: Operator, options: Mapping[str, object], axes: int = 0) -> N
     names = [a.name for a in op.attributes]
     others = ((name, value) for name, value in options.items() if name not in names)
     unknown = [
-        f"unknown attribute {name!r}. {_hint(op, name, value, axes)}" for name, value in islice(others, MOST_NAMED)
+        f"unknown attribute {name!r}. {_hint(op, name, value, axes)}" for name, value in islice(others, LISTED_NAMES)
     ]
     if unknown:  # A1
         refuse("A1", op.name, "; ".join(unknown))

@@ -104,9 +104,10 @@ def _cases(
                 wanted = f"[{channels[0] if channels else '?'}], the channels of grad_output"
                 raise FileError(f"{path}: {KEY}.bias_sizes must be {wanted}; got {list(header.bias_sizes or ())!s:.80}")
         case = Case(f"{path.stem}_{operator}", str(path), operator, tuple(operand_shapes), said, fmt, fmt)
-        made = _result_shape(case) if operator == "ConvTransposeBackwardData" else None  # it takes no shape of input
-        if made not in (None, shapes["input"]):
-            wanted = f"input must be {shape_words(made or ())} by grad_output, weight and the arguments"
+        takes_shape = operator != "ConvTransposeBackwardData"  # whose result must have the shape of input too
+        result_shape = None if takes_shape else _result_shape(case)
+        if result_shape not in (None, shapes["input"]):
+            wanted = f"input must be {shape_words(result_shape or ())} by grad_output, weight and the arguments"
             raise FileError(f"{path}: {wanted}; got {shape_words(shapes['input'])}")
         yield case
 
