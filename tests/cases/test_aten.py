@@ -140,6 +140,24 @@ def test_all_arrays_of_a_case_share_the_memory(tmp_path: Path) -> None:
         case.arrays()
 
 
+@pytest.mark.parametrize("mask", [[True, False, False], [False, True, False]], ids=["input", "weight"])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_tensors_of_different_calls_are_refused(tmp_path: Path, transposed: bool, mask: list[bool]) -> None:
+    """Also if the gradient is computed without the tensor that does not fit."""
+    shapes = {"input": (2, 4, 9), "weight": (4, 4, 3), "grad_output": (2, 4, 7)}
+    arrays = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    header = {"op": "aten.convolution_backward", "stride": 1, "padding": 0, "dilation": 1, "output_mask": mask}
+    for extent in (4, 5, 6, 9):
+        shapes["input"] = (2, 4, extent)
+        arrays["input"] = np.ones(shapes["input"], np.float32)
+        path = saved(tmp_path / f"{extent}.npz", header | {"transposed": transposed}, arrays)
+        if extent == (5 if transposed else 9):
+            assert len(list(cases.read(path))) == 1
+        else:
+            with pytest.raises(FileError, match=r"extent|input must be 2x4x5 by .*; got 2x4x\d"):
+                list(cases.read(path))
+
+
 def test_argument_lists_that_lack_something(tmp_path: Path) -> None:
     def refused(message: str, **arrays: Any) -> None:
         with pytest.raises(FileError, match=message):

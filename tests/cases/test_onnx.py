@@ -159,6 +159,8 @@ BAD = [
     ("Conv", {"group": "2"}, "must have attributes"),
     ("Conv", {"banana": 2}, "must have attributes .* got banana"),
     ("Conv", {"group": 3}, "Convolution: "),
+    ("Conv", {"output_shape": [4, 4]}, "must have attributes .* got output_shape of INTS"),
+    ("Conv", {"output_padding": [0, 0]}, "must have attributes .* got output_padding of INTS"),
     ("ConvTranspose", {"auto_pad": "SAME_UPPER", "strides": [4, 4]}, "whose side ONNX leaves open"),
 ]
 
@@ -170,6 +172,32 @@ def test_mistakes_are_told(kind: str, attributes: dict[str, Any], sentence: str,
     with pytest.raises(FileError, match=sentence) as caught:
         list(cases.read(path))
     assert str(caught.value).startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [(["x", "", "w"], "without W$"), (["", "x", "w"], "without X$"), (["x", "w", ""], None), (["x"], "got x of f32$")],
+)
+def test_inputs_keep_their_places(names: list[str], sentence: str | None, tmp_path: Path) -> None:
+    """An empty name is an input that is not given, and those after it are no others for this."""
+    onnx = package()
+    given = [onnx.helper.make_tensor_value_info(*row) for row in (("x", 1, X), ("w", 1, W))]
+    result = onnx.helper.make_tensor_value_info("y", 1, None)
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Conv", names, ["y"])], "g", given, [result])
+    (tmp_path / "m.onnx").write_bytes(onnx.helper.make_model(graph).SerializeToString())
+    if sentence is None:
+        assert [len(case.shapes) for case in cases.read(tmp_path / "m.onnx")] == [2]
+        return
+    with pytest.raises(FileError, match=f"must have 2 or 3 inputs of one type; .*{sentence}"):
+        list(cases.read(tmp_path / "m.onnx"))
+
+
+def test_an_attribute_stands_once(tmp_path: Path) -> None:
+    made = model("Conv", [X, W], {"strides": [1, 1]})
+    made.graph.node[0].attribute.append(package().helper.make_attribute("strides", [2, 2]))
+    (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+    with pytest.raises(FileError, match="got strides of INTS again"):
+        list(cases.read(tmp_path / "m.onnx"))
 
 
 def test_damaged_and_hostile_messages_are_refused(tmp_path: Path) -> None:

@@ -49,6 +49,24 @@ def test_what_standard_output_cannot_encode(monkeypatch: pytest.MonkeyPatch) -> 
     assert kept.getvalue() == b"gr??e.npy\n"
 
 
+RUN = ("run", "Convolution", "--shapes", "1x5x3", "3x3x4", "--attr")
+NUMBERS: dict[str, tuple[str, ...]] = {
+    "a shape": ("run", "Convolution", "--shapes", "1x{}x3", "3x3x4"),
+    "a shape of verify": ("verify", "Convolution", "--shapes", "1x{}x3", "3x3x4"),
+    "a list": (*RUN, "strides={}"),
+    "an integer": (*RUN, "groups={}"),
+    "an unknown attribute": (*RUN, "stride={}"),
+    "a limit": ("explain", "a.json", "--limit", "ops={}"),
+}
+
+
+@pytest.mark.parametrize("digits", [20, 900, 5000])
+@pytest.mark.parametrize("command", NUMBERS.values(), ids=NUMBERS)
+def test_a_number_of_any_length_is_an_argument_or_a_mistake(command: tuple[str, ...], digits: int) -> None:
+    """Python itself refuses to convert thousands of digits, by an error that is none of ours."""
+    assert main([word.format("9" * digits) for word in command]) in (2, 3)
+
+
 OTHERS = [
     (UsageError("what"), 2, "what"),
     (MemoryError(), 2, "out of memory"),

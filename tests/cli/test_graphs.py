@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import convgrad
-from convgrad.graph import read, to_dot
+from convgrad.graph import Graph, LogicalTensor, Op, read, to_dot, write
 from tests.support.places import EXAMPLES, GRAPHS
 
 STEP = EXAMPLES / "digits_step.json"
@@ -174,7 +174,7 @@ USAGE = {
     "tensors of an operator": (("Convolution", "a.npy", "--tensors", "t.npz"), "--tensors goes with GRAPH.json"),
     "a limit that is none": (
         (STEP, "--limit", "size=3"),
-        "file_bytes, nesting, ops, op_bytes, memory_bytes; got 'size=3'",
+        "file_bytes, nesting, ops, op_bytes, memory_bytes, cases; got 'size=3'",
     ),
     "a limit of graphs": (("Convolution", "a.npy", "--limit", "ops=3"), "with a name of memory_bytes; got 'ops=3'"),
     "a limit that is no number": ((STEP, "--limit", "ops=many"), "a limit is NAME=NUMBER"),
@@ -213,3 +213,15 @@ def test_the_file_is_named(said: Run, tmp_path: Path) -> None:
     code, _, err = said("explain", tmp_path / "step.json")
     assert (code, f"{tmp_path}/step.json: $: must have graph" in err) == (3, True)
     assert said("explain", "step.txt")[0] == 3
+
+
+def test_what_is_generated_must_fit_beside_what_is_read(said: Run, tmp_path: Path) -> None:
+    tensors = [LogicalTensor(number, "f32", (1, 4, 250)) for number in range(4)]
+    bias = LogicalTensor(9, "f32", (4,))
+    graph = Graph([Op(n, "BiasAdd", (tensors[n], bias), (tensors[n + 2],), {"data_format": "NCX"}) for n in (0, 1)])
+    graph.finalize()
+    write(tmp_path / "a.json", graph)
+    np.savez(tmp_path / "a.npz", **{"0": np.ones((1, 4, 250), np.float32)})
+    given = ("run", tmp_path / "a.json", "--tensors", tmp_path / "a.npz", "--fill", "integers", "--limit")
+    code, _, err = said(*given, "memory_bytes=5000")
+    assert (code, "memory_bytes that are left, 1000; got" in err) == (3, True), err

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,6 +65,30 @@ def test_f32_files_may_hold_results_of_narrower_types(said: Run) -> None:
     code, out, _ = said(LINES[1], "--got", "unrounded.npy")
     assert (code, "must be bf16 1x4x7" in out, "--dtype f32" in out) == (1, True, True)
     assert "of 28" in said(LINES[1], "--got", "unrounded.npy", "--dtype", "f32")[1]
+
+
+OF_ANOTHER_CASE = {
+    "shape": (lambda array: np.concatenate([array, array]), r"src of .* must be f32 2x9x4; its file has f32 4x9x4"),
+    "wider type": (lambda array: array.astype(np.float64) / 3, "must be f32 2x9x4; its file has f64 2x9x4"),
+    "narrower type": (lambda array: array.astype(np.float16), "must be f32 2x9x4; its file has f16 2x9x4"),
+    "integers": (lambda array: array.astype(np.int32), "must be f32 2x9x4; its file has int32 2x9x4"),
+    "wider type of the same numbers": (lambda array: array.astype(np.float64), None),
+    "byte order": (lambda array: array.astype(">f4"), None),
+}
+
+
+@pytest.mark.parametrize(("changed", "message"), OF_ANOTHER_CASE.values(), ids=OF_ANOTHER_CASE)
+def test_operands_in_files_are_those_of_the_case(
+    said: Run, changed: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]], message: str | None
+) -> None:
+    """Otherwise another problem would be judged under the name of the case."""
+    case = "FWD_D f32 NXC mb2ic4iw9oc6ow9kw3pw1"
+    said(case, "--export", "out")
+    (src,) = Path("out").glob("*.src.npy")
+    np.save(src, changed(np.load(src)))
+    code, out, err = said(case, "--operands", "out")
+    assert code == (0 if message is None else 3)
+    assert message is None or re.search(message, out + err)
 
 
 def test_a_raw_result_of_a_single_case(said: Run) -> None:

@@ -83,11 +83,42 @@ def test_a_codec_that_unpickles_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_
         {"filters": ["Pickle()"], "compressor": None},
         {"metadata": SimpleNamespace(to_dict=lambda: {"c": "pickle"})},
     ):
-        array = SimpleNamespace(shape=(1,), dtype=np.dtype("f4"), **described)
+        array = SimpleNamespace(shape=(1,), chunks=(1,), dtype=np.dtype("f4"), **described)
         library = SimpleNamespace(open=lambda path, mode, array=array: array, Group=dict)
         monkeypatch.setattr("convgrad.files.zarr.package", lambda library=library: library)
         with pytest.raises(FileError, match="its codec stores Python objects, which are never unpickled"):
             files.read(str(tmp_path))
+
+
+CHUNKS: dict[str, tuple[dict[str, Any], int]] = {  # and the bytes of all chunks, which are decoded whole
+    "longer than the array": ({"shape": (4,), "chunks": (1000,)}, 4000),
+    "longer on one axis": ({"shape": (5, 2), "chunks": (1, 100)}, 2000),
+    "cut at the end": ({"shape": (5, 7), "chunks": (2, 3)}, 6 * 9 * 4),
+    "shards": ({"shape": (5, 7), "chunks": (2, 3), "shards": (4, 6)}, 8 * 12 * 4),
+    "empty": ({"shape": (0, 7), "chunks": (2, 3)}, 0),
+    "scalar": ({"shape": (), "chunks": ()}, 4),
+}
+
+
+@pytest.mark.parametrize(("layout", "size"), CHUNKS.values(), ids=CHUNKS)
+def test_memory_is_that_of_whole_chunks(layout: dict[str, Any], size: int, zarr: Any, tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "a.zarr", dtype="f4", **layout)[...] = 1
+    assert np.array_equal(files.read(f"{tmp_path}/a.zarr", size), np.ones(layout["shape"], np.float32))
+    with pytest.raises(FileError, match=f"must fit {size - 1} bytes .*; the size is {size}"):
+        files.read(f"{tmp_path}/a.zarr", size - 1)
+
+
+def test_chunks_and_groups_have_limits(zarr: Any, tmp_path: Path) -> None:
+    """Small folders that take months otherwise: chunks that are not there, and links to groups with links."""
+    zarr.create_array(tmp_path / "a.zarr", shape=(10**9,), chunks=(1,), dtype="f4")
+    with pytest.raises(FileError, match=r"must have at most \d+ chunks to be read whole; it has 1000000000"):
+        files.read(f"{tmp_path}/a.zarr")
+    for number in range(30):
+        zarr.open_group(tmp_path / f"{number}.zarr", mode="w")
+        for name in "ab" if number < 29 else "":
+            (tmp_path / f"{number}.zarr" / name).symlink_to(tmp_path / f"{number + 1}.zarr")
+    with pytest.raises(FileError, match=r"groups must be at most \d+"):
+        files.keys(tmp_path / "0.zarr")
 
 
 def test_what_is_no_number_is_refused(zarr: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

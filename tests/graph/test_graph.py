@@ -13,6 +13,7 @@ import pytest
 import convgrad
 from convgrad import GraphError, engines
 from convgrad.graph import Execution, Graph, Limits, LogicalTensor, Op, to_json
+from convgrad.graph.explain import peak_bytes
 from tests.graph.ops import (
     DST,
     FORWARD,
@@ -252,7 +253,11 @@ def gaps(number: int) -> LogicalTensor:
 
 APART = graph_of(*(Op(n, "BiasAdd", (gaps(n), lt(99, 4)), (gaps(n + 1),)) for n in range(3)))
 UNREAD = graph_of(*chain(*((0, n + 1) for n in range(9))), outputs=[1])
+RETURNED = graph_of(  # results that only ops outside the family read
+    *chain(*((0, n + 1) for n in range(9))), *(Op(20 + n, "Exp", (lt(n + 1, 2, 4),), (lt(50 + n),)) for n in range(9))
+)
 MEMORY = {"chain": (*long(5), 2 * BYTES), "gaps": (APART, GIVEN, 2 * 4 * 250_004), "unread": (UNREAD, GIVEN, 2 * 4 * 8)}
+MEMORY |= {"returned": (RETURNED, GIVEN, 9 * 4 * 8)}
 
 
 @pytest.mark.parametrize(("graph", "given", "least"), MEMORY.values(), ids=MEMORY)
@@ -260,6 +265,7 @@ def test_memory_bytes_is_the_most_that_results_take_at_one_time(
     graph: Graph, given: dict[int, Array], least: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beside what computing them takes."""
+    assert peak_bytes(graph) == least
     monkeypatch.setattr(engines, "memory_bytes", lambda *_: 0)
     assert graph.run(given, limits=Limits(memory_bytes=least)).results
     with pytest.raises(GraphError, match=r"tensors must fit the memory_bytes that are left, \d+; got \d+: f32 .*bytes"):

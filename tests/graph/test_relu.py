@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import convgrad
+from convgrad.errors import GraphError
 from convgrad.formats import FORMATS
 from convgrad.graph import Execution, Graph, LogicalTensor, Op, explain, from_json, to_json
 from convgrad.notation import problem
@@ -64,17 +65,34 @@ def test_fused_bits(kind: str, dtype: str, layout: str, bias: str) -> None:
     ops = layer(kind, dtype, layout, bias)
     fused, apart = graph_of(*ops), graph_of(*ops, outputs=[op.outputs[0].id for op in ops])
     given = normal(ops, fused.inputs)
-    given[0].flat[0] = np.nan
+    given[0].flat[:3] = np.nan, 400, -400  # and results beyond the range of f8_e4m3
     results, calls = ran(fused, given)
     expected, separate = ran(apart, given)
     rounds = bias == "op" and dtype != "f32"
     assert (len(calls), len(separate)) == (1 + rounds, 1 + (bias == "op"))
-    assert calls[-1].prepared.problem.activation == "relu"
+    assert calls[-1].prepared.problem.activation == ("" if dtype == "f8_e4m3" else "relu")
     assert not any(call.prepared.problem.activation for call in separate)
     before, after = (expected[number].astype(np.float32) for number in (ops[-2].outputs[0].id, 9))
     assert (before < 0).any()
     assert_same_bits(results[9], expected[9], "fused")
     assert_same_bits(after, np.where(before <= 0, np.float32(0), before), "values")
+
+
+@pytest.mark.parametrize("bias", ["none", "operand", "op"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "f8_e4m3"])
+def test_a_partition_of_f32_is_compiled_for_a_type_if_its_bits_are_those_of_a_graph_of_this_type(
+    dtype: str, bias: str
+) -> None:
+    (partition,) = graph_of(*layer("Convolution", "f32", "NXC", bias)).partitions()
+    ops = layer("Convolution", dtype, "NXC", bias)
+    described = {tensor.id: tensor for op in ops for tensor in (*op.inputs, *op.outputs)}
+    tensors = [[described[t.id] for t in side] for side in (partition.inputs, partition.outputs)]
+    if (bias == "op" and dtype != "f32") or dtype == "f8_e4m3":
+        with pytest.raises(GraphError, match=f"one call of .* would have other bits in {dtype}; finalize a graph of"):
+            partition.compile(*tensors)
+        return
+    given = normal(ops, tuple(t.id for t in partition.inputs))
+    assert_same_bits(partition.compile(*tensors)(given)[9], ran(graph_of(*ops), given)[0][9], "compiled")
 
 
 @pytest.mark.parametrize("bias", ["none", "op"])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import re
+from enum import IntEnum
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,6 +70,37 @@ def test_a_bool_is_written_as_a_number_and_read_as_a_bool(value: bool) -> None:
         written = json.loads(to_json(graph))["graph"][0]["attrs"]["transpose_a"]
         assert (written, type(written["value"])) == ({"type": "bool", "value": int(value)}, int)
         assert from_json(to_json(graph)).ops[0].attributes["transpose_a"] is value
+
+
+LISTS = [("s64[]", [2**53 + 1] * count) for count in (0, 1, 64, 65, 300)]
+LISTS += [("f32[]", [2.0] * count) for count in (0, 1, 64, 65, 300)]
+
+
+@pytest.mark.parametrize(("name", "values"), LISTS, ids=[f"{name}-{len(values)}" for name, values in LISTS])
+def test_a_list_of_any_length_keeps_its_type(name: str, values: list[float]) -> None:
+    attribute = {"type": name, "value": values}
+    graph = load(one_op("Quantize", [tensor(1)], tensor(0), {"zps": attribute}))
+    assert json.loads(to_json(graph))["graph"][0]["attrs"]["zps"] == attribute
+    assert_round_trip(graph)
+
+
+class Two(IntEnum):
+    TWO = 2
+
+
+INTEGERS = {"NumPy": np.int64(2), "an enumeration": Two.TWO, "an array": np.array(2)}
+
+
+@pytest.mark.parametrize("two", INTEGERS.values(), ids=INTEGERS)
+def test_integers_of_any_type_are_written_as_python_s(two: Any) -> None:
+    attributes = {"one": two, "few": [two] * 3, "many": [two] * 70}
+    graph = Graph([Op(two, "Wildcard", (LogicalTensor(two),), (LogicalTensor(5),), attributes)], outputs=[np.int64(5)])
+    graph.finalize()
+    written = json.loads(to_json(graph))
+    entries = written["graph"][0]["attrs"].values()
+    assert [entry["value"] for entry in entries] == [2, [2] * 3, [2] * 70]
+    assert [entry["type"] for entry in entries] == ["s64", "s64[]", "s64[]"]
+    assert (written["input_ports"], written["output_ports"]) == ([2], [5])
 
 
 # output_padding, the number of spatial axes, and what is left of it.

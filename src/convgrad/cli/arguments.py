@@ -21,6 +21,7 @@ def is_graph(word: str) -> bool:
     return word.lower().endswith(".json") and not hipdnn.matches(Path(word))
 
 
+LONGEST_INTEGER = 1000
 LIMITS = tuple(field.name for field in fields(Limits))
 
 
@@ -33,7 +34,7 @@ def limits_of(texts: Sequence[str], names: Sequence[str] = LIMITS) -> Limits:
     limits = DEFAULT_LIMITS
     for text in texts:
         name, _, value = text.partition("=")
-        if name not in names or not value.isdecimal():
+        if name not in names or value.startswith("-") or not _is_integer(value):
             raise UsageError(f"a limit is NAME=NUMBER with a name of {', '.join(names)}; got {text!r:.200}")
         limits = replace(limits, **{name: int(value)})
     return limits
@@ -69,7 +70,8 @@ def attributes_of(operator: str, texts: Sequence[str]) -> dict[str, object]:
 
 
 def _is_integer(text: str) -> bool:
-    return text.strip().removeprefix("-").isdecimal()
+    """Return whether a text is an integer that Python converts, which it refuses for thousands of digits."""
+    return text.strip().removeprefix("-").isdecimal() and len(text) <= LONGEST_INTEGER
 
 
 def shape_of(text: str) -> tuple[int, ...]:

@@ -117,7 +117,8 @@ def _tensors(graph: Graph, options: argparse.Namespace, limits: Limits) -> _Tens
             check_recorded(f"{options.tensors}:{tensor}", expected[tensor], problem)
     made_up: Mapping[int, Array] = {}
     if options.fill or not options.tensors:
-        made_up = fill_graph(graph, _kind(options), options.seed or 0, inputs, limits.memory_bytes)
+        remaining_bytes = limits.memory_bytes - sum(map(memory_of, [*inputs.values(), *expected.values()]))
+        made_up = fill_graph(graph, _kind(options), options.seed or 0, inputs, remaining_bytes)
     return _Tensors(graph, inputs, made_up, expected)
 
 

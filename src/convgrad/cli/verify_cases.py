@@ -8,14 +8,17 @@ from fnmatch import fnmatchcase
 from math import prod
 from pathlib import Path
 
+from convgrad.array_types import Array
 from convgrad.cli.arguments import attributes_of, shape_of
+from convgrad.cli.checks import as_kept
 from convgrad.cli.console import LISTED
 from convgrad.cli.exits import UsageError
 from convgrad.cli.verify_options import VerifyOptions
 from convgrad.errors import ConvgradError, FileError, UnsupportedError
-from convgrad.formats import FORMATS
+from convgrad.formats import FORMATS, of_dtype
 from convgrad.functional.call import Prepared, prepare
 from convgrad.graph.limits import Limits
+from convgrad.spec.layouts import shape_words
 from convgrad.spec.operators import Operator
 from convgrad.spec.problem import Problem
 from convgrad.verify import cases
@@ -152,10 +155,22 @@ def _operands(
         if folder is not None and Path(folder).is_dir():
             operands = scheme.operands(Path(folder), case, limits)
             if operands is not None:
-                return operands, folder
+                return _as_in_case(operands, case, op, folder), folder
             if folder == options.operands:
                 raise FileError(f"{folder}: the operands of {case.name} must be there; {scheme.missing(case)}")
     return fill(problem, _array_shapes(case, op), options.fill, options.seed), generated(options)
+
+
+def _as_in_case(operands: Sequence[Array], case: Case, op: Operator, folder: str) -> tuple[Array, ...]:
+    """Return operands from files in the case's type. Raise FileError if a shape is another, or a value would change."""
+    kept = tuple(as_kept(array, case.operand_format) for array in operands)
+    names = [port.name for port in op.operands if not port.is_shape]
+    for name, array, shape in zip(names, kept, _array_shapes(case, op), strict=False):
+        fmt = of_dtype(array.dtype)
+        if array.shape != shape or fmt is not case.operand_format:
+            sentence = f"{name} of {case.name} must be {case.operand_format} {shape_words(shape)}"
+            raise FileError(f"{folder}: {sentence}; its file has {fmt or array.dtype} {shape_words(array.shape)}")
+    return kept
 
 
 def generated(options: VerifyOptions) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from math import prod
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +20,8 @@ HEADS = ("zarr.json", ".zarray", ".zgroup")  # files of which a folder of Zarr h
 SLICED = "a Zarr folder has chunks"
 READ_ONLY = "Zarr folders are read, not written"
 _DEEPEST = 32  # groups within groups that are looked into
+_MAXIMUM_GROUPS = 1024  # links can make one group many
+_MAXIMUM_PARTS = 1 << 18  # the chunks of an array that is read whole; each takes about a millisecond
 _NUMBERS = "fiub"
 
 
@@ -34,7 +35,7 @@ def members(file: IO[bytes] | None, path: Path) -> Iterator[Members]:
     """Yield the arrays of a folder by key; a single array has the key ""."""
     library = package()
     opened = library.open(str(path), mode="r")
-    arrays = _arrays(opened, 0) if isinstance(opened, library.Group) else {"": opened}
+    arrays = _arrays(opened) if isinstance(opened, library.Group) else {"": opened}
     yield {key: _member(key, array, path) for key, array in arrays.items()}
 
 
@@ -43,12 +44,17 @@ def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
     raise FileError(READ_ONLY)
 
 
-def _arrays(group: Any, depth: int) -> dict[str, Any]:
-    if depth > _DEEPEST:
-        raise FileError(f"groups must be nested at most {_DEEPEST} deep")
-    arrays = dict(group.arrays())
-    for name, inner in group.groups():
-        arrays |= {f"{name}/{key}": array for key, array in _arrays(inner, depth + 1).items()}
+def _arrays(outermost: Any) -> dict[str, Any]:
+    """Return the arrays of a group and of the groups within it, by key."""
+    arrays: dict[str, Any] = {}
+    groups = [("", outermost)]
+    for prefix, group in groups:
+        if prefix.count("/") > _DEEPEST:
+            raise FileError(f"groups must be nested at most {_DEEPEST} deep")
+        if len(groups) > _MAXIMUM_GROUPS:
+            raise FileError(f"groups must be at most {_MAXIMUM_GROUPS}, of which links count each time")
+        arrays |= {f"{prefix}{key}": array for key, array in group.arrays()}
+        groups += [(f"{prefix}{name}/", inner) for name, inner in group.groups()]
     return arrays
 
 
@@ -62,10 +68,18 @@ def _member(key: str, array: Any, path: Path) -> Member:
             raise FileError(f"{place}: its codec stores Python objects, which are never unpickled")
         return array
 
+    parts = (getattr(array, name, None) for name in ("shards", "chunks"))  # what is decoded as a whole
+    whole = [extent or 1 for extent in next(filter(None, parts), ())]
+    counts = [-(-extent // chunk) for extent, chunk in zip(array.shape, whole, strict=True)]
+
     def read() -> Array:
+        if prod(counts) > _MAXIMUM_PARTS:
+            raise FileError(
+                f"{place}: must have at most {_MAXIMUM_PARTS} chunks to be read whole; it has {prod(counts)}"
+            )
         return np.asarray(checked()[...])
 
-    return Member(prod(array.shape) * dtype.itemsize, read, why_not=SLICED, sliced=partial(checked))
+    return Member(prod(counts) * prod(whole) * dtype.itemsize, read, why_not=SLICED, sliced=checked)
 
 
 def _codecs(array: Any) -> str:

@@ -66,8 +66,12 @@ def _reason(graph: Graph, op: Op) -> str:
 
 
 def peak_bytes(graph: Graph) -> int:
-    """Return the maximum bytes that results take at any time of a run; unknown shapes and types are not counted."""
+    """Return the maximum bytes that results take at any time of a run; unknown shapes and types are not counted.
+
+    The run has all inputs, also the outputs of unsupported ops. It returns what these ops read, and so keeps it.
+    """
     inference, kept = graph.inference, set(graph.outputs)
+    kept |= {tensor.id for op in inference.order if op.id in inference.reasons for tensor in op.inputs}
     alive: dict[int, int] = {}
     peak = total = 0
     for step in inference.steps:

@@ -14,7 +14,7 @@ from convgrad.graph.fuse import FusedOps
 from convgrad.graph.given import Tensors, by_id
 from convgrad.graph.infer import Inference, infer, inputs_of, producers_of, tensors_of
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
-from convgrad.graph.model import RELU, LogicalTensor, Op, operator_of
+from convgrad.graph.model import RELU, LogicalTensor, Op, checked_id, operator_of
 from convgrad.graph.partition import Execution, Partition, execute, memory_of, rectify
 
 ENGINE_KINDS = ("any", "cpu", "gpu")
@@ -101,7 +101,7 @@ class Graph:
     ) -> None:
         self.header = header
         self._ops: dict[int, Op] = {}
-        self._outputs = None if outputs is None else tuple(outputs)
+        self._outputs = None if outputs is None else tuple(checked_id("an output", t) for t in outputs)
         self._inference: Inference | None = None
         for op in ops:
             self.add_op(op)

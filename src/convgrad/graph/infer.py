@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from convgrad.cached import cached_property
 from convgrad.errors import GraphError
-from convgrad.graph.fuse import FusedOps, called, chains
+from convgrad.graph.fuse import FusedOps, called, chains, has_fused_bias
 from convgrad.graph.given import given_to
 from convgrad.graph.model import RELU, LogicalTensor, Op, operator_of
 from convgrad.graph.resolve import Posed, Resolved, check_kind, check_ports, rectified, resolve, unsupported
@@ -71,7 +71,7 @@ def infer(ops: Sequence[Op], values: Mapping[int, object], kept: Collection[int]
     steps: list[FusedOps] = []
     for chain, op in fused:
         call, row = resolved.get(op.id), operator_of(op)
-        if row is not None and len(op.inputs) > len(chain[0].inputs):
+        if row is not None and has_fused_bias(chain):
             call = resolve(op, row, tensors, {}, posed)
         steps.append(FusedOps(chain, op, call, last[op.id]))
     computed = frozenset(

@@ -77,7 +77,7 @@ class LogicalTensor:
 
     def __post_init__(self) -> None:
         """Check every field, and bring ``dims`` and ``strides`` into canonical form."""
-        _check_id("a tensor", self.id)
+        object.__setattr__(self, "id", checked_id("a tensor", self.id))
         if self.name.isdecimal():
             raise GraphError(f"a tensor's name must not be a number, as ids are; got {self.name!r:.80}")
         _check_choice("dtype", self.dtype, DTYPES)
@@ -144,7 +144,9 @@ class LogicalTensor:
 
 @dataclass(frozen=True)
 class Verbatim:
-    """An attribute as JSON text, if it has none of the six types; only ops outside the convolution family have such.
+    """An attribute as JSON text, if its value as one of the six types would not be written back as it was.
+
+    Only ops outside the convolution family have such attributes.
 
     Args:
         json: The JSON text.
@@ -184,7 +186,7 @@ class Op:
 
     def __post_init__(self) -> None:
         """Check the id and the tensors, convert attributes to plain Python values, and remove attributes of None."""
-        _check_id("an op", self.id)
+        object.__setattr__(self, "id", checked_id("an op", self.id))
         if self.max_error is not None:
             try:
                 accuracy(self.max_error, self.kind)
@@ -200,15 +202,14 @@ class Op:
         """Return an attribute as one of the six types that files have: bool, s64, f32, string, s64[], f32[]."""
         if isinstance(value, np.ndarray | np.generic):
             value = value.tolist()
-        if (
-            isinstance(value, bool | str)
-            or _is_number(value)
-            or (isinstance(value, Verbatim) and not rows_of(self.kind))
-        ):
+        if isinstance(value, bool | str) or (isinstance(value, Verbatim) and not rows_of(self.kind)):
             return value
-        if isinstance(value, list | tuple) and all(map(_is_number, value)):
-            integers = _integers(value)
-            return [float(item) for item in value] if integers is None else list(integers)
+        if isinstance(value, list | tuple):
+            numbers = [_number(item) for item in value]
+            if None not in numbers:
+                return numbers if set(map(type, numbers)) <= {int} else [float(item) for item in value]
+        elif (number := _number(value)) is not None:
+            return number
         types = "a bool, a 64-bit integer, a finite float, a string, or a list of integers or floats"
         raise self.refuse(f"attribute {name} must be {types}; got {value!r:.80}")
 
@@ -261,17 +262,20 @@ def _integers(values: Sequence[Any]) -> tuple[int, ...] | None:
     return tuple(values) if set(map(type, values)) <= {int} else as_integers(values)
 
 
-def _is_number(value: object) -> bool:
+def _number(value: object) -> int | float | None:
+    """Return a 64-bit integer or a finite float as one of Python's own types; None for anything else."""
     integer = as_integer(value)
     if integer is not None:
-        return abs(2 * integer + 1) < 2**64
-    return isinstance(value, float) and math.isfinite(value)
+        return integer if abs(2 * integer + 1) < 2**64 else None
+    return float(value) if isinstance(value, float) and math.isfinite(value) else None
 
 
-def _check_id(what: str, number: object) -> None:
+def checked_id(what: str, number: object) -> int:
+    """Return the id of a tensor or an op as an int, or raise GraphError."""
     integer = as_integer(number)
     if integer is None or not 0 <= integer <= LARGEST_ID:
         raise GraphError(f"the id of {what} must be a non-negative integer below 2^64; got {number!r:.80}")
+    return integer
 
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

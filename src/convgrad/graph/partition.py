@@ -16,7 +16,7 @@ from convgrad.arrays.libraries import like
 from convgrad.errors import ConvgradError
 from convgrad.formats import FORMATS, Format, strided
 from convgrad.functional.call import Prepared, bind
-from convgrad.graph.fuse import Chain, FusedOps, activation_of, called
+from convgrad.graph.fuse import Chain, FusedOps, activation_of, called, has_fused_bias, keeps_bits
 from convgrad.graph.given import GivenInputs, Tensors, by_id, given_to
 from convgrad.graph.limits import DEFAULT_LIMITS
 from convgrad.graph.model import RELU, LogicalTensor, Op, Shape, dense_strides, operator_of
@@ -151,7 +151,8 @@ class Partition:
             outputs: Descriptions of output tensors. Default: ().
 
         Raises:
-            GraphError: The type or an extent of an input is unknown, or the partition is not supported.
+            GraphError: The type or an extent of an input is unknown, the partition is not supported, or its ops would
+                not be fused in the type of the arguments.
 
         >>> import numpy as np
         >>> from convgrad.graph import Graph
@@ -189,6 +190,9 @@ class Partition:
             tensors[output] = rectified(self.op, tensors)
         elif (resolved := resolve(self.op, row, tensors, {})) is not None:
             tensors[output] = resolved.output(tensors[output])
+            if not keeps_bits(self.ops, resolved.problem.output_format):
+                fmt, names = resolved.problem.output_format, " and ".join(op.label for op in self.ops)
+                raise self.op.refuse(f"one call of {names} would have other bits in {fmt}; finalize a graph of {fmt}")
         return CompiledPartition(self.op, self.ops, row, tensors, resolved, self.tensors)
 
 
@@ -220,8 +224,7 @@ def _checked_inputs(
 
 def _within(problem: Problem, step: FusedOps) -> Problem:
     """Return the problem with the algorithm that it has without the fused bias, so that fusion does not change bits."""
-    fused = len(step.op.inputs) > len(step.ops[0].inputs)
-    alone = replace(problem, operands=problem.operands[:-1]) if fused else problem
+    alone = replace(problem, operands=problem.operands[:-1]) if has_fused_bias(step.ops) else problem
     return intern(replace(problem, algorithm=engines.within(alone, step.op.max_error).algorithm))
 
 

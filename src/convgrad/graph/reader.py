@@ -154,11 +154,12 @@ def _attribute(entry: object) -> Any:
 
 
 def _foreign_attribute(entry: object) -> Any:
-    """Return an attribute of an op outside the convolution family, as Verbatim if it has none of the six types."""
+    """Return an attribute of an op outside the convolution family, as Verbatim if its value does not imply its type."""
     try:
-        return _attribute(entry)
+        value = _attribute(entry)
     except DocumentRefusal:
         return Verbatim(as_json(entry))
+    return Verbatim(as_json(entry)) if value == [] and _dict(entry)["type"] == "f32[]" else value
 
 
 def _field(entry: Mapping[str, object], key: str, convert: Callable[[Any], object], default: object) -> Any:

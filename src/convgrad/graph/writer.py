@@ -194,11 +194,8 @@ def _attribute(value: object) -> Mapping[str, object] | Verbatim:
     """Return an attribute with its type first and a bool as 0 or 1, because oneDNN's reader requires this."""
     if isinstance(value, Verbatim):
         return value
-    integers = as_integers(value)
-    if integers is not None:
-        return {"type": "s64[]", "value": list(integers)}
-    if isinstance(value, list | tuple):
-        return {"type": "f32[]", "value": [float(item) for item in value]}
+    if isinstance(value, list):
+        return {"type": "f32[]" if float in map(type, value) else "s64[]", "value": value}
     name = {bool: "bool", int: "s64", float: "f32"}.get(type(value), "string")
     return {"type": name, "value": {"string": str, "bool": int}.get(name, type(value))(value)}
 

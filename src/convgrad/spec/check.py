@@ -26,6 +26,7 @@ from convgrad.spec.rules import refuse
 from convgrad.words import meant, shown
 
 _INT = {int}
+LISTED_NAMES = 8  # unknown attributes in an error
 _ABSENT = (0,) * 12  # oneDNN writes twelve zeros for an absent attribute
 
 
@@ -97,10 +98,9 @@ def is_placeholder(attribute: Attribute, value: object, axes: int) -> bool:
 def check_names(op: Operator, options: Mapping[str, object], axes: int = 0) -> None:
     """Raise by rule A1 if a given name is not an attribute. ``axes`` is the number of spatial axes; 0 if unknown."""
     names = [a.name for a in op.attributes]
+    others = ((name, value) for name, value in options.items() if name not in names)
     unknown = [
-        f"unknown attribute {name!r}. {_hint(op, name, value, axes)}"
-        for name, value in options.items()
-        if name not in names
+        f"unknown attribute {name!r}. {_hint(op, name, value, axes)}" for name, value in islice(others, LISTED_NAMES)
     ]
     if unknown:  # A1
         refuse("A1", op.name, "; ".join(unknown))

@@ -67,5 +67,5 @@ def _attributes() -> list[str]:
 
 def add_limit(parser: argparse.ArgumentParser) -> None:
     """Add the option --limit NAME=NUMBER to a parser."""
-    limit = "change a limit of graph files (file_bytes, nesting, ops or op_bytes) or tensors (memory_bytes)"
+    limit = "change a limit of files (file_bytes, nesting, ops, op_bytes or cases) or tensors (memory_bytes)"
     parser.add_argument("--limit", metavar="NAME=NUMBER", action="append", default=[], help=limit)

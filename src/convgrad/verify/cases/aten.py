@@ -19,6 +19,7 @@ from convgrad.errors import ConvgradError, FileError
 from convgrad.files import safetensors
 from convgrad.formats import FORMATS, Format, of_dtype
 from convgrad.graph.limits import Limits
+from convgrad.spec.layouts import shape_words
 from convgrad.spec.shapes import Shape
 from convgrad.verify.cases.aten_header import FORWARD, TENSORS, AtenArguments, read_header
 from convgrad.verify.cases.case import Arrays, Case
@@ -102,7 +103,21 @@ def _cases(
             if header.bias_sizes not in (None, channels):
                 wanted = f"[{channels[0] if channels else '?'}], the channels of grad_output"
                 raise FileError(f"{path}: {KEY}.bias_sizes must be {wanted}; got {list(header.bias_sizes or ())!s:.80}")
-        yield Case(f"{path.stem}_{operator}", str(path), operator, tuple(operand_shapes), said, fmt, fmt)
+        case = Case(f"{path.stem}_{operator}", str(path), operator, tuple(operand_shapes), said, fmt, fmt)
+        takes_shape = operator != "ConvTransposeBackwardData"  # whose result must have the shape of input too
+        result_shape = None if takes_shape else _result_shape(case)
+        if result_shape not in (None, shapes["input"]):
+            wanted = f"input must be {shape_words(result_shape or ())} by grad_output, weight and the arguments"
+            raise FileError(f"{path}: {wanted}; got {shape_words(shapes['input'])}")
+        yield case
+
+
+def _result_shape(case: Case) -> Shape | None:
+    """Return the shape of a case's result, or None if its problem is invalid, which the reader of all cases reports."""
+    try:
+        return case.posed()[1].output_shape
+    except ConvgradError:
+        return None
 
 
 def _arrays(array: Callable[[str, int], Array], names: Sequence[str], result: str | None, memory_bytes: int) -> Arrays:

@@ -14,18 +14,28 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from convgrad.descriptor import Descriptor, read_descriptor
-from convgrad.errors import ConvgradError, NotationError
+from convgrad.errors import ConvgradError, FileError, NotationError
 from convgrad.formats import F32, F64, FORMATS, Format
 from convgrad.graph.limits import Limits
 from convgrad.notation import Line
 from convgrad.spec.operators import CONV_WEIGHTS, TRANSPOSE_WEIGHTS
 from convgrad.verify.cases.case import Case, Reading
 from convgrad.verify.cases.descriptors import cases_of, name_of, text_of_problem
-from convgrad.verify.cases.knobs import ATTRIBUTES, DEFAULTS, HARMLESS, UNDEF, Values, pattern, values_of
+from convgrad.verify.cases.knobs import (
+    ATTRIBUTES,
+    DEFAULTS,
+    HARMLESS,
+    UNDEF,
+    Expression,
+    Values,
+    expression_of,
+    values_of,
+)
 from convgrad.verify.cases.place import Place, TextLine, Word, lines_of, text_of
 from convgrad.verify.cases.tags import ANY, data_format, weights_format
 
@@ -33,6 +43,7 @@ GRADIENTS = ("BWD_D", "BWD_WB")  # the directions of a bare list
 # The numbers, within src:wei:dst, of the tensors that a direction reads, and of the tensor that it computes.
 _READS = {"FWD": (0, 1), "BWD_D": (2, 1), "BWD_W": (0, 2)}
 _MAKES = {"FWD": 2, "BWD_D": 0, "BWD_W": 1}
+OPENING_BYTES = 1 << 10  # opening a file takes about as long as reading so many bytes
 _DESCRIPTOR = re.compile(r"_*(g|mb|[io][cdhw]|[ksdp][dhw])\d")
 
 
@@ -67,11 +78,18 @@ class Reader:
     within: tuple[Path, ...] = ()
     transposed: bool = False
     knobs: dict[str, Values] = field(default_factory=lambda: {**DEFAULTS, "dir": GRADIENTS})
-    wanted: re.Pattern[str] | None = None  # the expression of --match, which selects problems
+    wanted: Expression | None = None  # the expression of --match, which selects problems
+    included: int = 0  # the bytes of all files that were included so far
+    posed: int = 0  # the cases of all descriptors so far, also of those that --match skips
 
     def read_file(self, path: Path) -> Iterator[Reading]:
         """Yield the cases of an included file. Knobs that the file sets keep their values afterwards."""
-        text = text_of(path, self.limits)
+        if self.included <= self.limits.file_bytes:  # a file can be included often, and its lines include others
+            text = text_of(path, self.limits)
+            self.included += len(text) + OPENING_BYTES
+        if self.included > self.limits.file_bytes:
+            wanted = f"all included files must have at most {self.limits.file_bytes} bytes (file_bytes) together"
+            raise FileError(f"{path}: {wanted}; they have more")
         outside = self.folder, self.within
         self.folder, self.within = path.parent, (*self.within, path.resolve())
         for line in lines_of(text, Place(str(path))):
@@ -107,7 +125,7 @@ class Reader:
         elif name == "reset" and not equals:
             self.knobs, self.wanted = dict(DEFAULTS), None
         elif name == "match":
-            self.wanted = pattern(text)
+            self.wanted = expression_of(text)
         else:
             key, values = values_of(name, text)
             self.knobs[key] = values
@@ -130,6 +148,10 @@ class Reader:
 
     def _cases(self, word: Word) -> Iterator[Case]:
         descriptor = read_descriptor(word.text, self.transposed, strict=word.place.typed)
+        self.posed += prod(map(len, self.knobs.values()))
+        if self.posed > self.limits.cases:
+            wanted = f"descriptors with the values of their knobs must be at most {self.limits.cases} cases (cases)"
+            raise word.place.refuse(f"{wanted}; with this one they are {self.posed}")
         yielded: set[tuple[object, ...]] = set()  # "any" and the tag that replaces it give the same problem
         for values in product(*self.knobs.values()):
             chosen = dict(zip(self.knobs, values, strict=True))

@@ -86,7 +86,7 @@ _HLO_TYPE = r"([a-z]\w*)\[([\d,<=?]*)\](?:\{[^{}]*\})?"
 _HLO = re.compile(rf"\s*(?:ROOT\s+)?%?([\w.\-]+)\s*=\s*{_HLO_TYPE}\s+convolution\(")
 _HLO_OPERAND = re.compile(rf"\s*(?:{_HLO_TYPE}\s+)?%?([\w.\-]+)\s*([,)])")
 _HLO_DEFINED = re.compile(rf"\s*(?:ROOT\s+)?%?([\w.\-]+)\s*=\s*{_HLO_TYPE}\s")
-_LABELS = re.compile(r"\bdim_labels=(\w+)_(\w+)->(\w+)")
+_LABELS = re.compile(r"\bdim_labels=([^\W_]+)_([^\W_]+)->(\w+)")
 _HLO_WINDOW = re.compile(r"\bwindow=\{([^{}]*)\}")
 _BLANKED = re.compile(r'"(?:[^"\\\n]|\\.)*"|/\*.*?\*/')  # strings and comments, which may contain anything
 _COUNTS = [re.compile(rf"\b{kind}_group_count\s*=\s*([0-9]{{1,18}})\b") for kind in ("feature", "batch")]

@@ -5,6 +5,7 @@ A line whose first word fits no other notation is read as benchdnn's. benchdnn's
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from convgrad.verify.cases import hlo, miopen
 from convgrad.verify.cases.benchdnn import Reader, is_descriptor
 from convgrad.verify.cases.case import Case, Reading
 from convgrad.verify.cases.descriptors import cases_of
+from convgrad.verify.cases.hlo_text import LONGEST
 from convgrad.verify.cases.place import TYPED, Place, TextLine, Word, lines_of, text_of
 
 LONGEST_STATEMENT = 200  # the largest number of lines of a statement
@@ -62,29 +64,36 @@ def read(path: Path, limits: Limits) -> Iterator[Reading]:
     yield from _cases(text_of(path, limits), place, reader)
 
 
-def is_foreign(path: Path, limits: Limits, within: tuple[Path, ...] = ()) -> bool:
-    """Return whether a file is binary, or has no line that could be a problem, a descriptor or a file of them.
+def is_foreign(path: Path, limits: Limits) -> bool:
+    """Return whether a file is binary, or has no line that could be a problem, a descriptor or a file of them."""
+    return _is_foreign(path, limits, (), set())
 
-    ``within`` has the files that include this file.
-    """
+
+def _is_foreign(path: Path, limits: Limits, within: tuple[Path, ...], foreign: set[Path]) -> bool:
+    """Return whether a file is foreign. ``within`` has the files that include it, ``foreign`` those found foreign."""
     try:
         with opened(path) as file:
             if b"\0" in file.read(START_BYTES):
                 return True
-        if path in within or len(within) > limits.nesting:
+        real = Path(os.path.realpath(path))
+        if real in within or len(within) > limits.nesting:
             return False
-        lines = lines_of(text_of(path, limits), Place(str(path)))
-        return not any(_may_have_cases(line, path, limits, within) for line in lines)
+        if real not in foreign:
+            lines = lines_of(text_of(path, limits), Place(str(path)))
+            if any(_may_have_cases(line, path, limits, (*within, real), foreign) for line in lines):
+                return False
+            foreign.add(real)
+        return True
     except ConvgradError:  # the reader reports it, where the file itself or the file that includes it is read
         return len(within) > 1
 
 
-def _may_have_cases(line: TextLine, path: Path, limits: Limits, within: tuple[Path, ...]) -> bool:
+def _may_have_cases(line: TextLine, path: Path, limits: Limits, within: tuple[Path, ...], foreign: set[Path]) -> bool:
     words = [word.text for word in line.words]
     if any(dialect.begins(words[0]) for dialect in LINE_DIALECTS) or any(map(is_descriptor, words)):
         return True
     included = [word.partition("=")[2] for word in words if word.startswith("--batch")]
-    return any(not is_foreign(path.parent / name, limits, (*within, path)) for name in included)
+    return any(not _is_foreign(path.parent / name, limits, within, foreign) for name in included)
 
 
 def read_typed(text: str, limits: Limits) -> Iterator[Reading]:
@@ -108,7 +117,9 @@ def _combined(lines: Iterator[TextLine]) -> Iterator[TextLine]:
     while line is not None:
         following = next(lines, None)
         first, count = line.words[0].place.column - 1, 0
-        while following and count < LONGEST_STATEMENT and not _begins(following) and hlo.continues(line.text[first:]):
+        while following and count < LONGEST_STATEMENT and not _begins(following):
+            if len(line.text) - first > LONGEST or not hlo.continues(line.text[first:]):
+                break
             between = "\n" * (following.words[0].place.line - line.words[-1].place.line)
             line = TextLine(line.text + between + following.text, line.pieces + following.pieces)
             following, count = next(lines, None), count + 1

@@ -21,7 +21,7 @@ _MARK = re.compile(r"->|[()\[\]{}<>,:]")
 _CLOSES = {")": "(", "]": "[", "}": "{", ">": "<"}
 _ALIAS = re.compile(r"^[ \t]*([#!][\w.$\-]+)[ \t]*=[ \t]*(\S[^\n]*)$", re.MULTILINE)
 _CONSTANT = re.compile(r'"?\b(?:stablehlo|mhlo|arith)\.constant"?')
-DENSE = re.compile(r"dense<([^<>]*)>\s*:\s*(?:tensor|vector)<((?:[0-9]{1,18}x)*)\w+>")
+DENSE = re.compile(r"dense<([^<>]*)>\s*:\s*(?:tensor|vector)<((?:[0-9]{1,18}x)*)[A-Za-z]\w*>")
 _ARRAY = re.compile(r"array<\s*i\d+\s*(?::([^<>]*))?>")
 _LIST = re.compile(r"[\[\]\s,\-0-9]*")
 SCALAR = re.compile(rf"(-?{NUMBER}|true|false)\s*(?::\s*\w+)?")

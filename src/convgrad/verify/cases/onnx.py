@@ -40,6 +40,7 @@ KINDS = {"Conv": "OIX", "ConvTranspose": "IOX"}  # op types, each with the layou
 FOREIGN = ("ConvInteger", "QLinearConv", "DeformConv", "CausalConvWithState")  # other convolutions of ONNX
 AUTO_PADS = {"NOTSET": "none", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}
 LISTS = ("dilations", "kernel_shape", "strides", "pads", "output_padding", "output_shape")
+OF_TRANSPOSED = LISTS[-2:]
 
 Shape = tuple[int, ...]
 _OPERATORS = {"Conv": "Convolution", "ConvTranspose": "ConvTranspose"}
@@ -151,10 +152,11 @@ def _of_node(node: _Node, sets: list[Path]) -> Iterator[Reading]:
 
 def _case(convolution: _Node, folder: Path | None) -> Case:
     node, place, tensors = convolution.node, convolution.place, convolution.tensors
-    wanted = [name for name in map(text, node.input) if name]
-    sources = [tensors.source(name, folder) for name in wanted]
-    if len(sources) not in (2, 3) or len({source.format.name for source in sources}) > 1:
+    names = list(map(text, node.input))
+    sources = [tensors.source(name, folder) for name in names if name]
+    if "" in names[:2] or len(sources) not in (2, 3) or len({source.format.name for source in sources}) > 1:
         inputs = ", ".join(f"{source.name} of {source.format}" for source in sources)
+        inputs += " without X" * (names[:1] == [""]) + " without W" * (names[1:2] == [""])
         raise place.refuse(f"{node.op_type} must have 2 or 3 inputs of one type; got {inputs or 'none'}")
     x, w = sources[0].shape, sources[1].shape
     if len(x) < 3 or len(w) != len(x):
@@ -197,15 +199,17 @@ def _arrays(operands: list[OnnxTensor], output: Path | None, folder: Path, limit
 def _node_attributes(node: NodeProto, place: Place) -> dict[str, Any]:
     """Return the node's attributes by name: integers, lists of integers, and one string."""
     values_by_name: dict[str, Any] = {}
+    lists = [name for name in LISTS if node.op_type == "ConvTranspose" or name not in OF_TRANSPOSED]
     for attribute in node.attribute:
         name = text(attribute.name)
-        wanted = "INTS" if name in LISTS else {"group": "INT", "auto_pad": "STRING"}.get(name)
+        wanted = "INTS" if name in lists else {"group": "INT", "auto_pad": "STRING"}.get(name)
         kind = attribute.AttributeType.Name(attribute.type) if attribute.type else "UNDEFINED"
-        if kind != wanted:
+        if kind != wanted or name in values_by_name:
+            again = " again" * (name in values_by_name)
             sentence = (
-                f"{node.op_type} must have attributes {', '.join(LISTS)} of INTS, group of INT, auto_pad of STRING"
+                f"{node.op_type} must have attributes {', '.join(lists)} of INTS, group of INT, auto_pad of STRING"
             )
-            raise place.refuse(f"{sentence}; got {printable(name)} of {kind}")
+            raise place.refuse(f"{sentence}; got {printable(name)} of {kind}{again}")
         values = {"INTS": list(attribute.ints), "INT": attribute.i, "STRING": attribute.s.decode("utf-8", "replace")}
         values_by_name[name] = values[kind]
     return values_by_name
