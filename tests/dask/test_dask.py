@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +105,21 @@ def test_batches_of_every_class_in_any_chunks(seed: int, cases: int) -> None:
     operand, output = (str(rng.choice(ALL_TYPES)) for _ in range(2))
     for _, case in islice(cases_of(rng, operand, output), cases):
         hold(case, rng)
+
+
+@pytest.mark.parametrize("activation", [None, "relu"])
+@pytest.mark.parametrize("name", ["convolution", "conv_transpose", "bias_add"])
+@pytest.mark.parametrize("shape", [(4, 0, 3), (0, 5, 3), (0, 0, 3)])
+def test_empty_operands_give_the_bits_of_the_plain_call(name: str, shape: tuple[int, ...], activation: Any) -> None:
+    """A bias is added also to sums without terms."""
+    pads = {"pads_begin": 2, "pads_end": 3} if name == "convolution" else {}
+    weights = {"bias_add": ()}.get(name, (np.ones((2, 3, 3), F32),))
+    data, bias, options = np.ones(shape, F32), np.array([1, -2, 0.3], F32), pads | {"activation": activation}
+    for dtype, given in product(("f32", "bf16"), (bias, da.from_array(bias, chunks=2))):
+        expected = getattr(convgrad, name)(data, *weights, bias, dtype=dtype, **options)
+        lazy = getattr(scattered, name)(da.from_array(data, chunks=2), *weights, given, dtype=dtype, **options)
+        assert (lazy.shape, lazy.dtype) == (expected.shape, expected.dtype)
+        assert_same_bits(lazy.compute(), expected, (dtype, type(given)))
 
 
 CHUNKS = (1, 3, 7, 16, 64)
