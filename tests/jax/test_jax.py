@@ -133,6 +133,29 @@ def test_differences_confirm_derivatives(name: str, order: int) -> None:
         check_grads(function, given, order=order, modes=("fwd", "rev"))
 
 
+@pytest.mark.filterwarnings("ignore:Explicitly requested dtype")
+@pytest.mark.parametrize("name", DIFFERENTIATED)
+def test_f64_that_jax_no_longer_has_is_refused_or_exact(name: str) -> None:
+    """JAX makes f32 of f64 where jax_enable_x64 is not set; the memory of f32 must not be read as f64."""
+    function, shapes = DIFFERENTIATED[name]
+
+    def gradients(narrow: bool, *given: Any) -> Any:
+        result, back = jax.vjp(lambda *some: function(*some).astype(np.float32) if narrow else function(*some), *given)
+        return back(result)
+
+    for narrow in (False, True):
+        with jax.enable_x64(True):
+            given = [jnp.asarray(made(*shape), np.float64) for shape in shapes]
+            expected = gradients(narrow, *given)
+        try:
+            got = gradients(narrow, *given)
+        except convgrad.UnsupportedError as error:
+            assert "f64 must be enabled in JAX. Use jax.config.update" in str(error)  # noqa: PT017
+            continue
+        for one, other in zip(got, expected, strict=True):
+            assert np.allclose(one, other, rtol=1e-5 if narrow else 0, atol=1e-5 if narrow else 0)
+
+
 def test_bias_alone_and_with_others_forward() -> None:
     """On integers, where nothing is rounded, the tangent is the sum of what each operand's tangent alone makes."""
     rng = np.random.default_rng(3)
