@@ -349,6 +349,23 @@ def test_functions_outside_are_not_affected() -> None:
     assert_same(compiled(x, w), before)
 
 
+@pytest.mark.parametrize("way", [unchanged, jax.jit], ids=["eager", "jit"])
+def test_max_error_is_that_of_each_call(way: Any) -> None:
+    """Though JAX remembers what it has traced."""
+    given = made(2, 32, 28, 28), made(32, 32, 3, 3)
+    theirs, ours = ((lambda x, w, f=f: f(x, w, (1, 1), "SAME")) for f in (THEIRS, OURS))
+    function = reproducible(way(theirs))
+    expected = {}
+    for bound in (1000, 1):
+        with convgrad.max_error(bound):
+            expected[bound] = ours(*given), jax.grad(lambda w: ours(given[0], w).sum())(given[1])
+    assert [digest(one) for one in expected[1]] != [digest(one) for one in expected[1000]]
+    for bound in (1000, 1, 1000, 1):
+        with convgrad.max_error(bound):
+            got = function(*given), jax.grad(lambda w: function(given[0], w).sum())(given[1])
+        assert_same(got, expected[bound])
+
+
 def test_a_compiled_function_is_compiled_once() -> None:
     function = reproducible(jax.jit(lambda x, w: THEIRS(x, w, (1,), "SAME")))
     given = made(1, 2, 6), made(3, 2, 3)
