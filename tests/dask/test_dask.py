@@ -54,7 +54,13 @@ def any_chunks(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[tuple[
 
 
 def chunked(rng: np.random.Generator, case: Case, operands: tuple[Any, ...]) -> list[Any]:
-    """Return the operands of a case as dask arrays, but shapes and, often, one of several."""
+    """Return the operands of a case as dask arrays, some in foreign byte order, but shapes and often one of several."""
+    operands = tuple(
+        value.astype(value.dtype.newbyteorder())
+        if getattr(value, "dtype", np.dtype(int)).kind == "f" and rng.random() < 0.2
+        else value
+        for value in operands
+    )
     arrays = [n for n, port in enumerate(case.op.operands[: len(operands)]) if not port.is_shape]
     kept = int(rng.choice(arrays)) if len(arrays) > 1 and rng.random() < 0.3 else None
     return [
@@ -105,6 +111,21 @@ def test_batches_of_every_class_in_any_chunks(seed: int, cases: int) -> None:
     operand, output = (str(rng.choice(ALL_TYPES)) for _ in range(2))
     for _, case in islice(cases_of(rng, operand, output), cases):
         hold(case, rng)
+
+
+@pytest.mark.parametrize("chunks", [(1, -1, -1), (2, 256, -1), (1, 100, 2), (3, 512, -1)])
+def test_chunks_in_the_other_byte_order(chunks: tuple[int, ...]) -> None:
+    src, dst, weights = numbers(3, 700, 3), numbers(3, 700, 4), numbers(3, 3, 4)
+    given = {id(array): da.from_array(array.astype(">f4"), chunks=chunks) for array in (src, dst, weights)}
+    calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+        ("convolution", (src, weights), SAME),
+        ("convolution_backward_data", (dst, weights, src.shape), SAME),
+        ("convolution_backward_weights", (src, dst, weights.shape), SAME),
+        ("bias_add_backward", (dst,), {}),
+    ]
+    for name, operands, attributes in calls:
+        lazy = getattr(scattered, name)(*[given.get(id(one), one) for one in operands], **attributes)
+        assert_same_bits(lazy.compute(), getattr(convgrad, name)(*operands, **attributes), name)
 
 
 @pytest.mark.parametrize("activation", [None, "relu"])
