@@ -158,18 +158,20 @@ def test_relu_keeps_its_derivative() -> None:
     assert got.tolist() == [[[0.0, 0.0, 1.0]]]
 
 
-def with_rules(conv: Model) -> tuple[Model, Model, Model]:
-    """Return three functions with rules of their own, wrong on purpose; the last has convolutions there only."""
+def with_rules(conv: Model) -> tuple[Model, ...]:
+    """Return functions with rules of their own, wrong on purpose; the last two call convolutions there only."""
     same = partial(conv, window_strides=(1, 1), padding="SAME")
     forward, backward, filtered = jax.custom_jvp(same), jax.custom_vjp(same), jax.custom_vjp(lambda x, w: x)
     forward.defjvp(lambda primals, tangents: (same(*primals), same(3 * tangents[0], primals[1])))
     backward.defvjp(lambda x, w: (same(x, w), w), lambda w, cotangent: (same(2 * cotangent, w), None))
     filtered.defvjp(lambda x, w: (x, w), lambda w, cotangent: (same(cotangent, w), None))
-    return forward, backward, filtered
+    tilted = jax.custom_jvp(lambda x, w: x)
+    tilted.defjvp(lambda primals, tangents: (primals[0], same(tangents[0], primals[1])))
+    return forward, backward, filtered, lambda x, w: tilted(same(x, w), w)
 
 
 @pytest.mark.every(3)
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize("way", [unchanged, jax.jit], ids=["eager", "jit"])
 def test_rules_of_custom_derivatives(number: int, way: Callable[[Model], Model]) -> None:
     w, x = made(2, 2, 3, 3), made(1, 2, 6, 6)

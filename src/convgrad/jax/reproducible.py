@@ -212,7 +212,7 @@ class _Rewriter:
         if equation.primitive is custom_vjp_call_p:
             changed["fwd_jaxpr_thunk"] = self.forward_rule(params["fwd_jaxpr_thunk"])
             changed["bwd"] = self.backward_rule(params["bwd"])
-        elif equation.primitive is custom_jvp_call_p and _has_convolution(params["call_jaxpr"]):
+        elif equation.primitive is custom_jvp_call_p:
             changed["jvp_jaxpr_fun"] = self.forward_rule(params["jvp_jaxpr_fun"])
         return equation.replace(params=changed)
 
