@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -349,6 +350,17 @@ def test_functions_outside_are_not_affected() -> None:
     assert len(seen) >= 6
     assert all("conv_general_dilated" in found and "convgrad" not in found for found in seen)
     assert_same(compiled(x, w), before)
+
+
+def test_calls_leave_nothing_behind() -> None:
+    gradient = jax.grad(reproducible(lambda x, w: jax.nn.relu(THEIRS(x, w, (1,), "SAME")).sum()))
+    counts = []
+    for _ in range(3):
+        for _ in range(10):
+            gradient(made(1, 2, 6), made(3, 2, 3))
+        gc.collect()
+        counts.append(len(gc.get_objects()))
+    assert counts[-1] - counts[-2] < 10
 
 
 @pytest.mark.parametrize("way", [unchanged, jax.jit], ids=["eager", "jit"])

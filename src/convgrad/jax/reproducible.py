@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from functools import lru_cache, partial, wraps
+from functools import cache, lru_cache, partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeGuard, TypeVar
 from weakref import WeakKeyDictionary
@@ -222,8 +222,7 @@ class _Rewriter:
             return equation
         params = equation.params
         try:
-            convolve = jax.jit(_conv_general_dilated, static_argnames=("max_error", *params))
-            return _call(equation, partial(convolve, max_error=self.max_error, **params))
+            return _call(equation, partial(_compiled(tuple(params)), max_error=self.max_error, **params))
         except ConvgradError as error:
             lhs, rhs = (operand.aval.str_short() for operand in equation.invars)
             sentence = f"a convolution of {lhs} and {rhs}{_place(equation)}, because {error}"
@@ -258,6 +257,13 @@ def _conv_general_dilated(lhs: jax.Array, rhs: jax.Array, *, max_error: float, *
     """Compute a convolution with ``max_error``, which is a parameter because JAX caches traced functions."""
     with accuracy_of(max_error):
         return conv_general_dilated(lhs, rhs, **params)
+
+
+@cache
+def _compiled(params: tuple[str, ...]) -> Callable[..., jax.Array]:
+    """Return the one compiled function for parameters with these names, because JAX never frees a function's calls."""
+    compiled: Callable[..., jax.Array] = jax.jit(_conv_general_dilated, static_argnames=("max_error", *params))
+    return compiled
 
 
 def _place(equation: JaxprEqn) -> str:
