@@ -281,6 +281,17 @@ def test_an_operand_that_is_given_away_is_read_before_it_is_written() -> None:
     assert given.is_deleted()
 
 
+@pytest.mark.parametrize("function", [cj.bias_add_backward, lambda x: cj.lax.conv_general_dilated(x, x, [1], "SAME")])
+def test_what_is_no_array_of_numbers_is_refused(function: Callable[..., Any]) -> None:
+    """A range is not expanded."""
+    keys = jax.random.split(jax.random.key(0), 8).reshape(2, 2, 2)
+    for value, words in ((keys, r"key<\w+>, whose elements are keys"), (range(10**12), r"range\(0, 1000000000000\)")):
+        with pytest.raises(convgrad.InvalidDataTypeError, match=f"must be an array of numbers; got {words}$"):
+            function(value)
+    with pytest.raises(convgrad.InvalidDataTypeError, match="whose elements are keys"):
+        jax.eval_shape(function, keys)
+
+
 def test_shapes_are_refused_while_a_function_is_traced() -> None:
     with pytest.raises(convgrad.InvalidShapeError, match=r"src channels must be weights channels x groups.*\[G4\]"):
         jax.eval_shape(conv, made(*SRC), made(3, 2, 1, 6))
