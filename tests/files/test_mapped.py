@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import sys
 from collections.abc import Callable
@@ -172,6 +173,23 @@ def test_tensors_in_a_file_are_operands_and_outs(tmp_path: Path, monkeypatch: py
             added(src, out)
     monkeypatch.setattr(mapped, "_by_address", None)
     assert (added(srcs[0], apart) == 2).all()
+
+
+def test_a_process_without_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of NumPy's maps are known all the same."""
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise PermissionError
+
+    path = file_of_ones(tmp_path)
+    src, out, other = loaded(path, "r"), loaded(path, "r+"), in_a_map(path, "r+")
+    memory = np.frombuffer((ctypes.c_float * out.size)(), np.float32).reshape(SHAPE)
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    monkeypatch.setattr(mapped, "open", refused, raising=False)
+    with pytest.raises(InvalidShapeError, match=r"\[D4\]$"):
+        added(src, out)
+    assert (added(src, memory) == 2).all()
+    assert (added(other, memory) == 2).all()
 
 
 def test_nothing_is_asked_of_arrays_that_are_no_maps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,9 +127,13 @@ def _moved(operand: Array, out: Array, to: FilePlace, place: FilePlace | None) -
 
 def _by_address(arrays: Sequence[Array]) -> list[FilePlace | None]:
     """Return the places of arrays in files, from Linux's list of maps, which includes deleted files."""
+    try:
+        maps = Path("/proc/self/maps").read_bytes()
+    except OSError:  # a process may have no /proc, or no right to read it
+        return _by_name(arrays)
     places: list[FilePlace | None] = [None] * len(arrays)
     addresses = [address_of(array) for array in arrays]
-    for line in Path("/proc/self/maps").read_bytes().splitlines():
+    for line in maps.splitlines():
         first, end = (int(address, 16) for address in line[: line.index(b" ")].split(b"-"))
         for at, address in enumerate(addresses):
             if first <= address < end:
