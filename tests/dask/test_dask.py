@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,13 @@ def any_chunks(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[tuple[
 
 
 def chunked(rng: np.random.Generator, case: Case, operands: tuple[Any, ...]) -> list[Any]:
-    """Return the operands of a case as dask arrays, but shapes and, often, one of several."""
+    """Return the operands of a case as dask arrays, some in foreign byte order, but shapes and often one of several."""
+    operands = tuple(
+        value.astype(value.dtype.newbyteorder())
+        if getattr(value, "dtype", np.dtype(int)).kind == "f" and rng.random() < 0.2
+        else value
+        for value in operands
+    )
     arrays = [n for n, port in enumerate(case.op.operands[: len(operands)]) if not port.is_shape]
     kept = int(rng.choice(arrays)) if len(arrays) > 1 and rng.random() < 0.3 else None
     return [
@@ -105,6 +111,36 @@ def test_batches_of_every_class_in_any_chunks(seed: int, cases: int) -> None:
     operand, output = (str(rng.choice(ALL_TYPES)) for _ in range(2))
     for _, case in islice(cases_of(rng, operand, output), cases):
         hold(case, rng)
+
+
+@pytest.mark.parametrize("chunks", [(1, -1, -1), (2, 256, -1), (1, 100, 2), (3, 512, -1)])
+def test_chunks_in_the_other_byte_order(chunks: tuple[int, ...]) -> None:
+    src, dst, weights = numbers(3, 700, 3), numbers(3, 700, 4), numbers(3, 3, 4)
+    given = {id(array): da.from_array(array.astype(">f4"), chunks=chunks) for array in (src, dst, weights)}
+    calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+        ("convolution", (src, weights), SAME),
+        ("convolution_backward_data", (dst, weights, src.shape), SAME),
+        ("convolution_backward_weights", (src, dst, weights.shape), SAME),
+        ("bias_add_backward", (dst,), {}),
+    ]
+    for name, operands, attributes in calls:
+        lazy = getattr(scattered, name)(*[given.get(id(one), one) for one in operands], **attributes)
+        assert_same_bits(lazy.compute(), getattr(convgrad, name)(*operands, **attributes), name)
+
+
+@pytest.mark.parametrize("activation", [None, "relu"])
+@pytest.mark.parametrize("name", ["convolution", "conv_transpose", "bias_add"])
+@pytest.mark.parametrize("shape", [(4, 0, 3), (0, 5, 3), (0, 0, 3)])
+def test_empty_operands_give_the_bits_of_the_plain_call(name: str, shape: tuple[int, ...], activation: Any) -> None:
+    """A bias is added also to sums without terms."""
+    pads = {"pads_begin": 2, "pads_end": 3} if name == "convolution" else {}
+    weights = {"bias_add": ()}.get(name, (np.ones((2, 3, 3), F32),))
+    data, bias, options = np.ones(shape, F32), np.array([1, -2, 0.3], F32), pads | {"activation": activation}
+    for dtype, given in product(("f32", "bf16"), (bias, da.from_array(bias, chunks=2))):
+        expected = getattr(convgrad, name)(data, *weights, bias, dtype=dtype, **options)
+        lazy = getattr(scattered, name)(da.from_array(data, chunks=2), *weights, given, dtype=dtype, **options)
+        assert (lazy.shape, lazy.dtype) == (expected.shape, expected.dtype)
+        assert_same_bits(lazy.compute(), expected, (dtype, type(given)))
 
 
 CHUNKS = (1, 3, 7, 16, 64)

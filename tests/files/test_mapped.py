@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -156,14 +158,38 @@ def test_a_file_that_has_lost_its_name(tmp_path: Path) -> None:
 
 @LINUX
 @pytest.mark.long
-def test_tensors_in_a_file_are_operands(tmp_path: Path) -> None:
+def test_tensors_in_a_file_are_operands_and_outs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the long tier, as PyTorch takes a second to begin."""
     torch = pytest.importorskip("torch")
     path = file_of_ones(tmp_path)
-    out = loaded(path, "r+")
-    for src in (torch.from_numpy(loaded(path, "r+")), torch.from_file(str(path), True, 80)[32:].reshape(SHAPE)):
-        with pytest.raises(InvalidShapeError, match=r"\[D4\]$"):
+
+    def arrays() -> list[Any]:
+        of_file = torch.from_file(str(path), True, 80)[32:].reshape(SHAPE)
+        return [loaded(path, "r+"), torch.from_numpy(loaded(path, "r+")), of_file, of_file.clone()]
+
+    *srcs, apart = arrays()
+    for src, out in product(srcs, arrays()[:-1]):
+        with pytest.raises(InvalidShapeError, match=r"got memory shared with src \[D4\]$"):
             added(src, out)
+    monkeypatch.setattr(mapped, "_by_address", None)
+    assert (added(srcs[0], apart) == 2).all()
+
+
+def test_a_process_without_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of NumPy's maps are known all the same."""
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise PermissionError
+
+    path = file_of_ones(tmp_path)
+    src, out, other = loaded(path, "r"), loaded(path, "r+"), in_a_map(path, "r+")
+    memory = np.frombuffer((ctypes.c_float * out.size)(), np.float32).reshape(SHAPE)
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    monkeypatch.setattr(mapped, "open", refused, raising=False)
+    with pytest.raises(InvalidShapeError, match=r"\[D4\]$"):
+        added(src, out)
+    assert (added(src, memory) == 2).all()
+    assert (added(other, memory) == 2).all()
 
 
 def test_nothing_is_asked_of_arrays_that_are_no_maps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import convgrad
 from convgrad import vjp
-from convgrad.formats import F32, F64, Format
+from convgrad.formats import F32, F64, FORMATS, Format
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.spec.operators import OPERATORS, Operator
 from tests.functional.other_arrays import Theirs
@@ -190,3 +190,16 @@ def test_a_note_is_of_the_callers_line() -> None:
     with pytest.warns(UserWarning, match="output_padding") as caught:
         vjp("ConvolutionBackwardData", V, np.ones((2, 1, 1), np.float32), (1, 9, 1), strides=2, output_padding=0)
     assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("activation", [None, "relu"])
+@pytest.mark.parametrize("fmt", FORMATS.values(), ids=str)
+def test_errors_that_numpy_shall_raise_are_no_concern(fmt: Format, activation: str | None) -> None:
+    """Of NaN, infinities, overflow and underflow."""
+    with np.errstate(all="ignore"):
+        hard = np.array([np.nan, np.inf, -np.inf, fmt.largest, -fmt.largest, fmt.tiny, 0, 1]).astype(fmt.dtype)
+    src, weights, bias = np.resize(hard, (2, 9, 3)), np.resize(hard, (3, 3, 2)), np.resize(hard, 2)
+    with np.errstate(all="raise"):
+        dst, pullback = vjp("Convolution", src, weights, bias, activation=activation)
+        found, again = pullback.vjp(np.resize(hard, dst.shape))
+        again(found)

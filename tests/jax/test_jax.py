@@ -133,6 +133,29 @@ def test_differences_confirm_derivatives(name: str, order: int) -> None:
         check_grads(function, given, order=order, modes=("fwd", "rev"))
 
 
+@pytest.mark.filterwarnings("ignore:Explicitly requested dtype")
+@pytest.mark.parametrize("name", DIFFERENTIATED)
+def test_f64_that_jax_no_longer_has_is_refused_or_exact(name: str) -> None:
+    """JAX makes f32 of f64 where jax_enable_x64 is not set; the memory of f32 must not be read as f64."""
+    function, shapes = DIFFERENTIATED[name]
+
+    def gradients(narrow: bool, *given: Any) -> Any:
+        result, back = jax.vjp(lambda *some: function(*some).astype(np.float32) if narrow else function(*some), *given)
+        return back(result)
+
+    for narrow in (False, True):
+        with jax.enable_x64(True):
+            given = [jnp.asarray(made(*shape), np.float64) for shape in shapes]
+            expected = gradients(narrow, *given)
+        try:
+            got = gradients(narrow, *given)
+        except convgrad.UnsupportedError as error:
+            assert "f64 must be enabled in JAX. Use jax.config.update" in str(error)  # noqa: PT017
+            continue
+        for one, other in zip(got, expected, strict=True):
+            assert np.allclose(one, other, rtol=1e-5 if narrow else 0, atol=1e-5 if narrow else 0)
+
+
 def test_bias_alone_and_with_others_forward() -> None:
     """On integers, where nothing is rounded, the tangent is the sum of what each operand's tangent alone makes."""
     rng = np.random.default_rng(3)
@@ -256,6 +279,17 @@ def test_an_operand_that_is_given_away_is_read_before_it_is_written() -> None:
     given = jnp.array(src)
     assert_same(twice(given, weights), convgrad.convolution(src, weights, auto_pad="same_upper"))
     assert given.is_deleted()
+
+
+@pytest.mark.parametrize("function", [cj.bias_add_backward, lambda x: cj.lax.conv_general_dilated(x, x, [1], "SAME")])
+def test_what_is_no_array_of_numbers_is_refused(function: Callable[..., Any]) -> None:
+    """A range is not expanded."""
+    keys = jax.random.split(jax.random.key(0), 8).reshape(2, 2, 2)
+    for value, words in ((keys, r"key<\w+>, whose elements are keys"), (range(10**12), r"range\(0, 1000000000000\)")):
+        with pytest.raises(convgrad.InvalidDataTypeError, match=f"must be an array of numbers; got {words}$"):
+            function(value)
+    with pytest.raises(convgrad.InvalidDataTypeError, match="whose elements are keys"):
+        jax.eval_shape(function, keys)
 
 
 def test_shapes_are_refused_while_a_function_is_traced() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -158,18 +159,20 @@ def test_relu_keeps_its_derivative() -> None:
     assert got.tolist() == [[[0.0, 0.0, 1.0]]]
 
 
-def with_rules(conv: Model) -> tuple[Model, Model, Model]:
-    """Return three functions with rules of their own, wrong on purpose; the last has convolutions there only."""
+def with_rules(conv: Model) -> tuple[Model, ...]:
+    """Return functions with rules of their own, wrong on purpose; the last two call convolutions there only."""
     same = partial(conv, window_strides=(1, 1), padding="SAME")
     forward, backward, filtered = jax.custom_jvp(same), jax.custom_vjp(same), jax.custom_vjp(lambda x, w: x)
     forward.defjvp(lambda primals, tangents: (same(*primals), same(3 * tangents[0], primals[1])))
     backward.defvjp(lambda x, w: (same(x, w), w), lambda w, cotangent: (same(2 * cotangent, w), None))
     filtered.defvjp(lambda x, w: (x, w), lambda w, cotangent: (same(cotangent, w), None))
-    return forward, backward, filtered
+    tilted = jax.custom_jvp(lambda x, w: x)
+    tilted.defjvp(lambda primals, tangents: (primals[0], same(tangents[0], primals[1])))
+    return forward, backward, filtered, lambda x, w: tilted(same(x, w), w)
 
 
 @pytest.mark.every(3)
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize("way", [unchanged, jax.jit], ids=["eager", "jit"])
 def test_rules_of_custom_derivatives(number: int, way: Callable[[Model], Model]) -> None:
     w, x = made(2, 2, 3, 3), made(1, 2, 6, 6)
@@ -347,6 +350,34 @@ def test_functions_outside_are_not_affected() -> None:
     assert len(seen) >= 6
     assert all("conv_general_dilated" in found and "convgrad" not in found for found in seen)
     assert_same(compiled(x, w), before)
+
+
+def test_calls_leave_nothing_behind() -> None:
+    gradient = jax.grad(reproducible(lambda x, w: jax.nn.relu(THEIRS(x, w, (1,), "SAME")).sum()))
+    counts = []
+    for _ in range(3):
+        for _ in range(10):
+            gradient(made(1, 2, 6), made(3, 2, 3))
+        gc.collect()
+        counts.append(len(gc.get_objects()))
+    assert counts[-1] - counts[-2] < 10
+
+
+@pytest.mark.parametrize("way", [unchanged, jax.jit], ids=["eager", "jit"])
+def test_max_error_is_that_of_each_call(way: Any) -> None:
+    """Though JAX remembers what it has traced."""
+    given = made(2, 32, 28, 28), made(32, 32, 3, 3)
+    theirs, ours = ((lambda x, w, f=f: f(x, w, (1, 1), "SAME")) for f in (THEIRS, OURS))
+    function = reproducible(way(theirs))
+    expected = {}
+    for bound in (1000, 1):
+        with convgrad.max_error(bound):
+            expected[bound] = ours(*given), jax.grad(lambda w: ours(given[0], w).sum())(given[1])
+    assert [digest(one) for one in expected[1]] != [digest(one) for one in expected[1000]]
+    for bound in (1000, 1, 1000, 1):
+        with convgrad.max_error(bound):
+            got = function(*given), jax.grad(lambda w: function(given[0], w).sum())(given[1])
+        assert_same(got, expected[bound])
 
 
 def test_a_compiled_function_is_compiled_once() -> None:

@@ -71,6 +71,16 @@ def test_zarr_is_written_to_in_whole_chunks(tmp_path: Path, monkeypatch: pytest.
     assert_same_bits(out[...], expected, "written")
 
 
+@pytest.mark.parametrize("is_name", [True, False])
+def test_a_result_is_not_written_to_the_stored_array_of_an_operand(is_name: bool, tmp_path: Path) -> None:
+    path, weights = tmp_path / "both.zarr", np.ones((1, 1, 5, 5), np.float32)
+    out, other = stored(path, data()[1]), stored(tmp_path / "other.zarr", data()[1])
+    src = str(path) if is_name else zarr.open_array(path)
+    with pytest.raises(convgrad.InvalidShapeError, match=r"out must not overlap an operand; got .*src.* \[D4\]$"):
+        scale.run("Convolution", src, weights, out=out)
+    scale.run("Convolution", src, weights, out=other)
+
+
 def test_dask_arrays_are_read_slab_by_slab() -> None:
     given = data()
     sources = [dask_array.from_array(array, chunks=(*CHUNKS, array.shape[-1])) for array in given]

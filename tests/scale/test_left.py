@@ -61,6 +61,7 @@ BROKEN: dict[str, tuple[Callable[[Array], Any], str]] = {
     "another shape": (lambda a: a[1:], "must give f32 2x24x18x5; got float32 1x24x18x5"),
     "another type": (lambda a: a.astype(np.float64), "must give f32 2x24x18x5; got float64 2x24x18x5"),
     "no array": (lambda a: "nothing", "must give f32 2x24x18x5; got <U7 "),
+    "masked elements": (lambda a: np.ma.masked_greater(a, 0), "must give a plain array; got masked elements"),
 }
 
 
@@ -79,6 +80,12 @@ def test_what_cannot_be_read_is_named(name: str, at: int) -> None:
     images = f"{2 * at - 2}:{2 * at}"
     assert str(caught.value).startswith(f"{WEIGHTS}: reading diff_dst[{images}, 0:24, 0:18, 0:5] {words}")
     assert no_reader_is_left()
+
+
+def test_a_mask_of_nothing_hides_nothing() -> None:
+    src, diff_dst = data()
+    got = scale.run(WEIGHTS, Slices(src), Broken(diff_dst, 1, np.ma.masked_invalid), threads=1, **KERNEL)
+    assert_same_bits(got, convgrad.convolution_backward_weights(src, diff_dst, **KERNEL), "unmasked")
 
 
 class Odd(Slices):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import convgrad
 from campaigns.resume import Tally, run_calls
 from convgrad import FileError, scale
 from convgrad.engines.llvm.isas import host_isas
@@ -231,6 +232,28 @@ def test_an_old_value_is_added_once(tmp_path: Path) -> None:
     assert_same_bits(out, old, "not written to before the end")
     call.expected = call.expected + old
     call.run(out=out, accumulate=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float8_e5m2"])
+def test_a_tensor_is_continued(name: str, tmp_path: Path) -> None:
+    """In the long tier, as PyTorch takes a second to begin."""
+    torch = pytest.importorskip("torch")
+    src, weights = (np.random.default_rng(0).standard_normal(shape).astype(name) for shape in ((8, 60, 3), (1, 3, 2)))
+    given, out = (FORWARD, Slices(src), weights), torch.zeros(8, 60, 2, dtype=getattr(torch, name))
+    expected, seen = convgrad.convolution(src, weights), list[scale.Progress]()
+
+    def stop_at_two(now: Any) -> None:
+        seen.append(now)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    memory = least_memory(*given, out=out, threads=1)
+    options: dict[str, Any] = {"out": out, "checkpoint": tmp_path / "checkpoint", "memory": memory, "threads": 1}
+    with pytest.raises(KeyboardInterrupt):
+        scale.run(*given, **options, progress=stop_at_two)
+    scale.run(*given, **options, progress=seen.append)
+    assert (seen[2].resumed, out.view(torch.uint8).numpy().tobytes()) == (2, expected.tobytes())
 
 
 def test_an_out_in_another_file_is_refused(tmp_path: Path) -> None:

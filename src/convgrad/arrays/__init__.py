@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from math import prod
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -209,7 +209,7 @@ def _words(shares: bool | None, got: str) -> str:
 
 
 def _memory_of(out: object, fmt: Format, operator: str) -> Array:
-    if isinstance(out, np.ndarray) and not _is_masked(out):
+    if isinstance(out, np.ndarray) and not is_masked(out):
         return out
     library = libraries.library_of(out)
     if library is None:
@@ -227,14 +227,14 @@ def _check_in_cpu_memory(value: Any, operator: str, name: str) -> None:
         refuse("D1", operator, f"{name} must be in CPU memory; got a {type(value).__name__} on a GPU{_HERE_OR_ON_GPU}")
 
 
-def _is_masked(value: object) -> bool:
+def is_masked(value: object) -> TypeGuard[np.ma.MaskedArray[Any, Any]]:
     """Return whether a value is a masked array, without importing ``numpy.ma``."""
     masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)  # None while numpy.ma is being imported
     return masked is not None and isinstance(value, masked)
 
 
 def _as_array(value: object, operator: str, name: str) -> Array:
-    if _is_masked(value):  # T1
+    if is_masked(value):  # T1
         refuse("T1", operator, f"{name} must be a plain array; got a masked array, whose mask would be ignored")
     if isinstance(value, np.ndarray):
         return value.view(np.ndarray)  # methods of a subclass, such as numpy.matrix, may treat axes differently

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
+import struct
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,15 +39,41 @@ class FilePlace(NamedTuple):
     is_shared: bool
 
 
+_PAGE_ENTRY, _OF_FILE = struct.Struct("=Q"), 1 << 61  # of a page of a file, or of shared memory
 _VIEWS, _MAPS = (np.ndarray, memoryview), (np.memmap, mmap.mmap)  # isinstance with X | Y would be slower
 
 
 def is_mapped(array: object) -> bool:
     """Return whether an array is a view of a memory-mapped file, according to its chain of base objects."""
+    return isinstance(_last_owner(array), _MAPS)
+
+
+def _may_be_mapped(array: Array) -> bool:
+    """Return whether an array's memory may belong to a mapped file, also one that another library has mapped."""
+    owner = _last_owner(array)
+    if owner is None or isinstance(owner, _MAPS):
+        return owner is not None
+    return sys.platform == "linux" and array.size > 0 and _is_page_of_file(address_of(array))
+
+
+def _is_page_of_file(address: int) -> bool:
+    """Return whether Linux may have the page at an address from a file. Reading the list of maps would be slower."""
+    ctypes.string_at(address, 1)  # only a page that was read has an entry
+    try:
+        with open("/proc/self/pagemap", "rb", buffering=0) as pages:
+            pages.seek(address // mmap.PAGESIZE * _PAGE_ENTRY.size)
+            (entry,) = _PAGE_ENTRY.unpack(pages.read(_PAGE_ENTRY.size))
+    except (OSError, struct.error):  # not all systems have this file
+        return True
+    return bool(entry & _OF_FILE)
+
+
+def _last_owner(array: object) -> Any:
+    """Return the object that keeps an array's memory; None if it is a NumPy array that has allocated the memory."""
     owner = _owner(array)
     while isinstance(owner, _VIEWS) and not isinstance(owner, np.memmap):
         owner = owner.obj if isinstance(owner, memoryview) else owner.base
-    return isinstance(owner, _MAPS)
+    return owner
 
 
 def _owner(array: object) -> Any:
@@ -77,7 +105,7 @@ def seen_from(out: Array, operands: Mapping[str, Array]) -> Mapping[str, Array]:
     Use the returned arrays to test for overlap with ``out``, and do not read them. Operands from other files are not
     moved. If writes to ``out`` do not change a file, no operand is moved.
     """
-    if out.base is None or not is_mapped(out):
+    if out.base is None or not _may_be_mapped(out):
         return operands
     others = {name: array for name, array in operands.items() if _owner(array) is not None}
     if not others:
@@ -99,9 +127,13 @@ def _moved(operand: Array, out: Array, to: FilePlace, place: FilePlace | None) -
 
 def _by_address(arrays: Sequence[Array]) -> list[FilePlace | None]:
     """Return the places of arrays in files, from Linux's list of maps, which includes deleted files."""
+    try:
+        maps = Path("/proc/self/maps").read_bytes()
+    except OSError:  # a process may have no /proc, or no right to read it
+        return _by_name(arrays)
     places: list[FilePlace | None] = [None] * len(arrays)
     addresses = [address_of(array) for array in arrays]
-    for line in Path("/proc/self/maps").read_bytes().splitlines():
+    for line in maps.splitlines():
         first, end = (int(address, 16) for address in line[: line.index(b" ")].split(b"-"))
         for at, address in enumerate(addresses):
             if first <= address < end:

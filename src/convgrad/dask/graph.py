@@ -134,10 +134,23 @@ class TaskGraph:
 
 def array_of(problem: Problem, operands: Data, threads: int) -> Any:
     """Return a problem's result as a dask array. The operands are dask arrays of the problem's shapes and type."""
-    if any(0 in array.shape for array in operands.values()):  # the result is empty, or its sums have no terms
-        return da.zeros(problem.output_shape, dtype=problem.output_format.dtype, chunks=-1)
+    if any(0 in array.shape for array in operands.values()):
+        return _without_terms(problem, operands, threads)
     graph = TaskGraph(problem, operands, threads)
     return _sum(graph) if problem.solves_for in SUMMED else _write(graph)
+
+
+def _without_terms(problem: Problem, operands: Data, threads: int) -> Any:
+    """Return a result that is empty or whose sums have no terms, so that it consists of zeros or of the bias."""
+    if "bias" not in problem.operands:
+        return da.zeros(problem.output_shape, dtype=problem.output_format.dtype, chunks=-1)
+    single = {tensor: array.rechunk(-1) for tensor, array in operands.items()}
+    graph = TaskGraph(problem, single, threads)
+    extents = tuple(array.chunks for array in single.values())
+    task = Write(problem, range(problem.geometry.batch), whole(problem), extents, threads)
+    blocks = [TaskRef((array.name, *[0] * array.ndim)) for array in single.values()]
+    graph.put_result((0,) * len(problem.output_shape), task, blocks)
+    return graph.array(tuple((extent,) for extent in problem.output_shape))
 
 
 def _sum(graph: TaskGraph) -> Any:

@@ -47,7 +47,10 @@ class OnSubProblem:
 
 
 def _checked(block: object, shape: tuple[int, ...], problem: Problem, name: str) -> Array:
-    """Return a block as an array. Raise by rule D7 or T6 if its shape or type is not what its dask array declares."""
+    """Return a block as an array in native byte order.
+
+    Raise by rule D7 or T6 if the block's shape or type is not what its dask array declares.
+    """
     array, fmt = arrays.take(block, problem.operator, name)
     if array.shape != shape:  # D7
         must = f"a block of {name} must be {shape_words(shape)}, as its array's chunks say"
@@ -55,7 +58,7 @@ def _checked(block: object, shape: tuple[int, ...], problem: Problem, name: str)
     if fmt is not problem.operand_format:  # T6
         must = f"a block of {name} must be {problem.operand_format}, as its array's dtype says"
         refuse("T6", problem.operator, f"{must}; got {fmt}")
-    return array
+    return arrays.native(array, fmt)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ Needs = Collection[str | int]
 class Pullback:
     """The gradients of a result as a function of its cotangent v. You can call a pullback many times, from any thread.
 
-    :func:`vjp` makes it. The input arrays are not copied, so do not change them while you use the pullback.
+    :func:`vjp` makes it. Inputs and cotangents are not copied, so do not change them while you use the pullback.
 
     Args:
         operator: The name of the operator.

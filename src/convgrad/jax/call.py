@@ -24,6 +24,7 @@ from convgrad.spec.rules import refuse
 Array = jax.Array
 KEPT = frozenset(fmt.dtype for fmt in FORMATS.values() if fmt is not F64)
 _ANY = bytes(16)
+_NUMBERS = "convgrad.jax: an operand must be an array of numbers"
 
 
 class JaxOptions(TypedDict, total=False):
@@ -86,14 +87,18 @@ def array(value: object) -> Traced:
 
     A conversion would be slower, because JAX compiles a conversion for each shape.
     """
-    if isinstance(value, jax.Array) or (type(value) is np.ndarray and value.dtype in KEPT):
+    if isinstance(value, jax.Array):
+        if jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
+            raise InvalidDataTypeError(f"{_NUMBERS}; got {value.dtype}, whose elements are keys")
         return value
+    if type(value) is np.ndarray and value.dtype in KEPT:
+        return value
+    if isinstance(value, range):  # JAX would make an array of all its integers
+        raise InvalidDataTypeError(f"{_NUMBERS}; got {value}")
     try:
         return jax.numpy.asarray(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidDataTypeError(
-            f"convgrad.jax: an operand must be an array of numbers; got {type(value).__name__}: {error}"
-        ) from None
+        raise InvalidDataTypeError(f"{_NUMBERS}; got {type(value).__name__}: {error}") from None
 
 
 def _alike(operand: Traced) -> NDArray[np.generic]:

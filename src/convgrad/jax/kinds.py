@@ -42,6 +42,8 @@ def convolve_any(lhs: Array, rhs: Array, of: Window, preferred: object) -> Array
             f" got {lhs.dtype}"
         )
     to = lhs.dtype if preferred is None else _result_type(preferred, lhs.dtype)
+    _check_enabled(lhs.dtype)
+    _check_enabled(to)
     if is_exact(to):
         nothing = zeros_if_nothing_meets(lhs, rhs, of, to)
         return _by_jax(_as(lhs, to), _as(rhs, to), of) if nothing is None else nothing
@@ -73,12 +75,15 @@ def _result_type(preferred: object, dtype: Dtype) -> Dtype:
             f"conv_general_dilated: preferred_element_type must be a type that can have the results of {dtype}; got"
             f" {preferred!r:.200}"
         )
-    if to.itemsize > F32.dtype.itemsize and not jax.config.jax_enable_x64 and to != np.complex64:
-        raise UnsupportedError(
-            f"conv_general_dilated: preferred_element_type {to} must be enabled in JAX. Use"
-            " jax.config.update('jax_enable_x64', True)"
-        )
     return to
+
+
+def _check_enabled(dtype: Dtype) -> None:
+    """Raise if JAX would convert arrays of a type to a narrower type."""
+    if dtype.itemsize > F32.dtype.itemsize and not jax.config.jax_enable_x64 and dtype != np.complex64:
+        raise UnsupportedError(
+            f"conv_general_dilated: {dtype} must be enabled in JAX. Use jax.config.update('jax_enable_x64', True)"
+        )
 
 
 def _as(array: Array, dtype: DTypeLike) -> Array:

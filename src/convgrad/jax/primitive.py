@@ -17,6 +17,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from convgrad import engines
+from convgrad.errors import UnsupportedError
 from convgrad.formats import F32, F64, Format
 from convgrad.jax.handler import TARGET
 from convgrad.jax.site import operand_shapes, written
@@ -82,7 +83,14 @@ def _varying(kind: ShapedArray) -> frozenset[Hashable]:
 
 
 def _shape(*operands: Traced, problem: Problem, options: Options) -> Traced:
-    """Return the abstract value of the result: its shape and type. It differs between devices like the operands."""
+    """Return the abstract value of the result: its shape and type. It differs between devices like the operands.
+
+    Without jax_enable_x64, JAX converts arrays to f32 instead of f64, which the handler must not read as f64.
+    """
+    if any(operand.dtype != problem.operand_format.dtype for operand in operands):
+        raise UnsupportedError(
+            f"{problem.operator}: f64 must be enabled in JAX. Use jax.config.update('jax_enable_x64', True)"
+        )
     kind, shape, dtype = operands[0], problem.output_shape, problem.output_format.dtype
     return kind.update(shape=shape, dtype=dtype, weak_type=False, sharding=_unsharded(kind, len(shape)))
 
@@ -184,7 +192,7 @@ def _common(first: Format, second: Format) -> Format:
 
 
 def _as(array: Traced, fmt: Format) -> Traced:
-    return lax.convert_element_type(array, fmt.dtype)
+    return array if array.dtype == fmt.dtype else lax.convert_element_type(array, fmt.dtype)
 
 
 ad.primitive_jvps[primitive] = _forward
@@ -197,7 +205,7 @@ ad.primitive_transposes[primitive] = _backward
 def _batched(
     operands: Sequence[Traced], at: Sequence[int | None], *, problem: Problem, options: Options
 ) -> tuple[Traced, int]:
-    """Return a vmap's results, with the same bits as separate calls.
+    """Return a vmap's results, with the same bits as separate calls, except with ``max_error``.
 
     If exactly the operands src and dst are batched, and the result is src or dst, one call computes all images.
     Otherwise one call after the other computes the results.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import cache, lru_cache, partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeGuard, TypeVar
 from weakref import WeakKeyDictionary
 
 import jax
@@ -16,7 +16,8 @@ from jax.extend.core.primitives import conv_general_dilated_p, custom_jvp_call_p
 from jax.extend.linear_util import WrappedFun, wrap_init
 from jax.extend.source_info_util import summarize
 
-from convgrad.engines.settings import flag
+from convgrad.engines.settings import accuracy, flag
+from convgrad.engines.settings import max_error as accuracy_of
 from convgrad.errors import ConvgradError, InvalidDataTypeError
 from convgrad.jax.kinds import is_exact
 from convgrad.jax.lax import conv_general_dilated
@@ -33,6 +34,7 @@ Program: TypeAlias = Jaxpr | ClosedJaxpr
 _SEARCHED = (conv_general_dilated_p, primitive, custom_vjp_call_p)  # a rule of a custom_vjp may have convolutions
 _ARRAY = object()  # stored in place of an array, because a stored tracer would leak
 _MANUAL_AXES = ("newly_manual_axes", "manual_axes")  # names of a shard_map's parameter in different versions of JAX
+REMEMBERED = 64  # values of max_error whose programs are cached
 _FRAMES = 100  # max number of frames in which the user's line is sought
 _PACKAGE, _INSTALLED = str(Path(__file__).parent), "site-packages"  # parts of the paths of files that users do not edit
 
@@ -81,7 +83,7 @@ def reproducible(function: Callable[Arguments, Result], *, strict: bool = False)
     """
     if not callable(function):
         raise InvalidDataTypeError(f"reproducible: function must be callable; got {type(function).__name__}")
-    rewriter = _REWRITERS[flag(strict, "reproducible: strict")]
+    is_strict = flag(strict, "reproducible: strict")
 
     @wraps(function, updated=())
     def computed(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -95,7 +97,7 @@ def reproducible(function: Callable[Arguments, Result], *, strict: bool = False)
                 UserWarning,
                 stacklevel=2,
             )
-        return rebuild(jaxpr_as_fun(rewriter.warned(program))())
+        return rebuild(jaxpr_as_fun(_rewriter(is_strict, accuracy(None)).warned(program))())
 
     return computed
 
@@ -148,8 +150,8 @@ def _call(equation: JaxprEqn, function: Callable[..., object]) -> JaxprEqn:
 class _Rewriter:
     """Makes programs with calls of convgrad in place of their convolutions. The new programs are cached."""
 
-    def __init__(self, strict: bool) -> None:
-        self.strict = strict
+    def __init__(self, strict: bool, max_error: float) -> None:
+        self.strict, self.max_error = strict, max_error
         # the new program, so that XLA compiles it once, and the sentences about the convolutions that JAX computes
         self.known: WeakKeyDictionary[Program, tuple[Program, list[str]]] = WeakKeyDictionary()
 
@@ -210,7 +212,7 @@ class _Rewriter:
         if equation.primitive is custom_vjp_call_p:
             changed["fwd_jaxpr_thunk"] = self.forward_rule(params["fwd_jaxpr_thunk"])
             changed["bwd"] = self.backward_rule(params["bwd"])
-        elif equation.primitive is custom_jvp_call_p and _has_convolution(params["call_jaxpr"]):
+        elif equation.primitive is custom_jvp_call_p:
             changed["jvp_jaxpr_fun"] = self.forward_rule(params["jvp_jaxpr_fun"])
         return equation.replace(params=changed)
 
@@ -220,7 +222,7 @@ class _Rewriter:
             return equation
         params = equation.params
         try:
-            return _call(equation, partial(jax.jit(conv_general_dilated, static_argnames=tuple(params)), **params))
+            return _call(equation, partial(_compiled(tuple(params)), max_error=self.max_error, **params))
         except ConvgradError as error:
             lhs, rhs = (operand.aval.str_short() for operand in equation.invars)
             sentence = f"a convolution of {lhs} and {rhs}{_place(equation)}, because {error}"
@@ -248,7 +250,20 @@ class _Rewriter:
         return wrap_init(changed, debug_info=rule.debug_info)
 
 
-_REWRITERS = {strict: _Rewriter(strict) for strict in (False, True)}
+_rewriter = lru_cache(maxsize=REMEMBERED)(_Rewriter)
+
+
+def _conv_general_dilated(lhs: jax.Array, rhs: jax.Array, *, max_error: float, **params: Any) -> jax.Array:
+    """Compute a convolution with ``max_error``, which is a parameter because JAX caches traced functions."""
+    with accuracy_of(max_error):
+        return conv_general_dilated(lhs, rhs, **params)
+
+
+@cache
+def _compiled(params: tuple[str, ...]) -> Callable[..., jax.Array]:
+    """Return the one compiled function for parameters with these names, because JAX never frees a function's calls."""
+    compiled: Callable[..., jax.Array] = jax.jit(_conv_general_dilated, static_argnames=("max_error", *params))
+    return compiled
 
 
 def _place(equation: JaxprEqn) -> str:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from convgrad.arrays import libraries
 from convgrad.scale.cut import remaining
 from convgrad.scale.source import chunks_of
 from convgrad.spec.problem import Problem
@@ -34,7 +35,8 @@ class FinishedPart(NamedTuple):
 
 def checksum(problem: Problem, out: Any, begin: Place, end: Place) -> int:
     """Return the CRC-32 of the contents of ``out`` from the place ``begin`` to the place ``end``."""
-    crc = 0
+    crc, tensor = 0, libraries.opened(out)
+    out = out if tensor is None else tensor  # PyTorch does not convert tensors of bf16 and f8 to NumPy
     step_bytes = max(STEP_BYTES, prod(chunks_of(out)) * problem.output_format.dtype.itemsize)
     for region in _regions(problem, begin, end, step_bytes):
         crc = zlib.crc32(np.ascontiguousarray(out[region]).reshape(-1).view(np.uint8).data, crc)

@@ -97,11 +97,14 @@ class OperandSource:
                 into: Array = np.ndarray(shape, self.format.dtype, room)
                 _copy(self.operand[region], into, stopped)
                 return into
-            got = np.asarray(self.operand[region])
+            sliced = self.operand[region]
+            got = np.asarray(sliced)
         except (Stopped, MemoryError):
             raise
         except Exception as error:
             raise FileError(f"{self._reading(region)} failed: {type(error).__name__}: {error}") from error
+        if arrays.is_masked(sliced) and np.any(sliced.mask):
+            raise FileError(f"{self._reading(region)} must give a plain array; got masked elements")
         if got.shape != shape or native(got.dtype) != self.format.dtype:
             must = f"{self.format} {shape_words(shape)}"
             raise FileError(f"{self._reading(region)} must give {must}; got {got.dtype} {shape_words(got.shape)}")

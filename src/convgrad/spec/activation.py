@@ -73,5 +73,6 @@ def relu(values: Array) -> Array:
 @in_default_environment
 def inactive(values: Array) -> NDArray[np.bool_]:
     """Return which values ReLU replaces by 0. A denormal above 0 is not among them, even if the caller flushes it."""
-    is_inactive: NDArray[np.bool_] = values <= 0
+    with np.errstate(invalid="ignore"):  # NaN in formats of ml_dtypes
+        is_inactive: NDArray[np.bool_] = values <= 0
     return is_inactive
