@@ -9,6 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from convgrad.float_environment import in_default_environment
 from convgrad.torch.training.row import LOW
 
 _NUMBERS = 1024  # numbers whose tensors are kept
@@ -21,6 +22,7 @@ def with_tensor(args: tuple[object, ...], at: int) -> tuple[object, ...]:
 
 
 @lru_cache(_NUMBERS, typed=True)
+@in_default_environment
 def _tensor_of_number(text: str, number: complex, other: torch.dtype, has_axes: bool) -> Tensor:
     """Return a number as an operand besides a tensor of type ``other``, rounded once.
 
@@ -32,6 +34,7 @@ def _tensor_of_number(text: str, number: complex, other: torch.dtype, has_axes: 
     return torch.tensor(number, dtype=exact).to(dtype)
 
 
+@in_default_environment
 def promoted(value: object) -> object:
     """Return a tensor of integers or bools in PyTorch's default type, and any other value as it is."""
     if isinstance(value, torch.Tensor) and not value.is_floating_point():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
+from convgrad.float_environment import in_default_environment
 from convgrad.torch.kernels import LAST, is_channels_last
 
 if TYPE_CHECKING:
@@ -178,7 +179,12 @@ def store(results: tuple[Tensor, ...], targets: list[Tensor], resize: bool) -> N
             check_cast(result.dtype, target)
             if resize and target.shape != result.shape:
                 target.resize_(result.shape)
-            target.copy_(result)
+            _copy(target, result)
+
+
+@in_default_environment
+def _copy(target: Tensor, result: Tensor) -> None:
+    target.copy_(result)
 
 
 def reason_of_types(tensors: list[Tensor], types: frozenset[torch.dtype], is_float: bool) -> str:
