@@ -25,13 +25,12 @@ from convgrad.functional.elementwise import Recording, recorded
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.torch.kernels import threads_of_call
 from convgrad.torch.training.expected import Results
-from convgrad.torch.training.tensors import f32_of, memory_bytes, read_address
+from convgrad.torch.training.tensors import f32_of, memory_bytes, read_address, write_address
 
 _Place = tuple[int, int]  # the number of a base address, and an offset from it
 _ABSOLUTE, _SCRATCH, _NUMBERS, _FIRST = range(4)  # numbers of base addresses; the last one is that of a tensor
 Numbers = Sequence[object]
 _NOTHING = np.empty(0, np.uint8)
-_write_address = torch.Tensor.data_ptr
 
 
 class Replays:
@@ -186,4 +185,4 @@ def _place(address: int, regions: Sequence[_Region]) -> _Place | None:
 
 def _reader(begin: int, recording: Recording) -> Callable[[Tensor], int]:
     """Return what reads the address of a tensor, which also copies shared memory that is written to."""
-    return _write_address if begin in recording.written else read_address
+    return write_address if begin in recording.written else read_address
