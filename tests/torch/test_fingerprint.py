@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from torch._subclasses import FakeTensorMode  # noqa: E402
 
 from convgrad.errors import InvalidDataTypeError  # noqa: E402
 from convgrad.torch import fingerprint  # noqa: E402
@@ -140,6 +141,35 @@ def test_finite_values_give_no_warning() -> None:
     assert fingerprint(state) == fingerprint(state)
 
 
+def without_memory() -> Any:
+    tensor = torch.ones(3, 2).T
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+def fake() -> Any:
+    with FakeTensorMode():
+        return torch.ones(3)
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor", "ignore:The PyTorch API of nested tensors")
+def test_values_that_are_not_in_the_bytes_are_refused() -> None:
+    """Quantized ones and twos of different scales have the same bytes."""
+    for scale in (1, 2):
+        with pytest.raises(InvalidDataTypeError, match="got a quantized tensor"):
+            fingerprint([torch.quantize_per_tensor(torch.full((3,), float(scale)), scale, 0, torch.qint8)])
+    for layout in (torch.strided, torch.jagged):
+        with pytest.raises(InvalidDataTypeError, match="got a nested tensor"):
+            fingerprint([torch.nested.nested_tensor([torch.ones(3), torch.ones(2)], layout=layout)])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.uint8])
+def test_axes_of_one_element_have_any_stride(dtype: Any) -> None:
+    numbers = torch.arange(24).reshape(2, 3, 4).to(dtype)
+    for part in (numbers[:1, :1, :1], numbers[:1, 0, 0], numbers[:1, :, 0], numbers[1, 1:2, :1], numbers[..., 1]):
+        assert fingerprint([part]) == fingerprint([torch.tensor(part.tolist(), dtype=dtype)])
+
+
 @pytest.mark.parametrize(
     ("value", "words"),
     [
@@ -149,7 +179,11 @@ def test_finite_values_give_no_warning() -> None:
         (nn.Linear(2, 2).named_parameters(), "0 must be a tensor whose bytes can be read; got tuple"),
         (nn.Linear(2, 2, device="meta"), "weight must be .*; got a tensor on the meta device, which has no bytes"),
         (nn.LazyLinear(2), "weight must be .*; got a lazy module's tensor"),
-        ([torch.eye(2).to_sparse()], "0 must be .*; got a sparse tensor"),
+        ([torch.eye(2).to_sparse()], "0 must be .*; got a sparse or blocked tensor"),
+        ([torch.eye(2).to_mkldnn()], "0 must be .*; got a sparse or blocked tensor"),
+        ([torch._efficientzerotensor(2)], "0 must be .*; got a tensor of zeros without memory"),
+        ([without_memory()], "0 must be .*; got a Tensor: its memory was freed"),
+        ([fake()], "0 must be .*; got a FakeTensor: "),
     ],
 )
 def test_what_has_no_bytes_is_refused(value: Any, words: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
@@ -13,8 +14,8 @@ torch = pytest.importorskip("torch")
 
 from torch.nn import functional  # noqa: E402
 
-from convgrad.errors import InvalidAttributeError, InvalidDataTypeError, InvalidShapeError  # noqa: E402
-from convgrad.torch import grad  # noqa: E402
+from convgrad.errors import ConvgradError, InvalidAttributeError, InvalidDataTypeError, InvalidShapeError  # noqa: E402
+from convgrad.torch import conv2d, conv_transpose2d, grad  # noqa: E402
 
 CALLS = 6
 
@@ -157,3 +158,31 @@ def test_what_is_no_layer_is_refused(what: str) -> None:
     error, name, arguments, words = REFUSED[what]
     with pytest.raises(error, match=f"^{name}: .*{words}"):
         getattr(grad, name)(*arguments)
+
+
+def calls_with(argument: str, value: Any) -> Iterator[Callable[[], Any]]:
+    """Yield a call of each function of two axes with one argument that no layer can have."""
+    large, kernel, small = torch.ones(1, 1, 5, 5), torch.ones(1, 1, 3, 3), torch.ones(1, 1, 3, 3)
+    given = {argument: value}
+    yield lambda: conv2d(large, kernel, **given)
+    yield lambda: conv_transpose2d(small, kernel, **given)
+    if argument != "activation":
+        yield lambda: grad.conv2d_input(large.shape, kernel, small, **given)
+        yield lambda: grad.conv2d_weight(large, kernel.shape, small, **given)
+        yield lambda: grad.conv_transpose2d_input(small.shape, kernel, large, **given)
+        yield lambda: grad.conv_transpose2d_weight(small, kernel.shape, large, **given)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "words"),
+    [
+        *[(name, empty, r"one value per spatial axis, 2 here") for name in ("stride", "padding", "dilation")
+          for empty in ([], ())],
+        *[("groups", value, "groups must be an integer") for value in (None, [1], {}, np.ones(1, int), 1.0, "1", True)],
+        *[("activation", value, "activation must be") for value in (["relu"], {}, 1, True)],
+    ],
+)  # fmt: skip
+def test_arguments_that_no_layer_has_are_refused(argument: str, value: Any, words: str) -> None:
+    for call in calls_with(argument, value):
+        with pytest.raises(ConvgradError, match=words):
+            call()

@@ -177,9 +177,33 @@ class Named(nn.Conv2d):
     """A convolution with attributes of its own, but not a forward."""
 
 
+class Remade(nn.Conv2d):
+    """A convolution that says how it is pickled: by a call, with or without a state."""
+
+    def __init__(self, *channels: int, has_state: bool = False) -> None:
+        super().__init__(*channels)
+        self.has_state = has_state
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arguments = type(self), (self.in_channels, self.out_channels, *self.kernel_size[:1])
+        return (*arguments, vars(self)) if self.has_state else arguments
+
+
 class Doubled(nn.Module):
     def forward(self, weight: Any) -> Any:
         return 2 * weight
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickled, saved])
+@pytest.mark.parametrize("has_state", [False, True])
+def test_a_subclass_that_says_how_it_is_pickled(has_state: bool, copied: Any) -> None:
+    layer, x = Remade(4, 6, 3, has_state=has_state), torch.ones(1, 4, 5, 5)
+    other = copied(convgrad.torch.reproducible(layer, max_error=8))
+    assert is_reproducible(other)
+    assert other.convgrad_max_error == 8
+    assert other(x).shape == (1, 6, 3, 3)
+    assert torch.equal(other(x), layer(x)) == has_state
+    assert type(convgrad.torch.original(other)) is Remade
 
 
 def test_a_subclass_without_a_forward_of_its_own_is_a_convolution() -> None:

@@ -151,6 +151,20 @@ def test_first_difference_names_module_and_operator(tmp_path: Path) -> None:
             ct.first_difference(tmp_path / path, after)
 
 
+def test_record_hashes_what_has_bytes() -> None:
+    """A batch of one, infinite scores, and tensors on the meta device are parts of usual steps."""
+    scores = torch.tensor([[0.5, 2.0, -1.0]])
+    steps: dict[str, Callable[[], object]] = {
+        "aten::mul.Tensor": lambda: scores[:, 0] * 2,
+        "aten::masked_fill.Scalar": lambda: scores.masked_fill(scores < 0, -torch.inf),
+        "aten::add.Tensor": lambda: (torch.ones(2, device="meta") + 1, scores + 1),
+    }
+    for operator, step in steps.items():
+        assert [call.operator for call in ct.record(step).calls if call.operator == operator] == [operator]
+    first, second = (ct.record(lambda x=x: x[:, 1] * 2) for x in (scores, scores + 1))
+    assert ct.first_difference(first, second) is not None
+
+
 def test_first_difference_of_other_lengths() -> None:
     x = torch.ones(3)
     left, right = ct.record(lambda: x + 1), ct.record(lambda: (x + 1) * 2)

@@ -164,3 +164,36 @@ def test_types_of_tensors_and_numbers(default: torch.dtype) -> None:
             found = outcomes()
     for case, one, other in zip(cases, found, expected, strict=True):
         assert one == other, case
+
+
+def _freed(*shape: int) -> torch.Tensor:
+    """Return the second half of a tensor whose memory was freed, as that of a parameter of FSDP between two steps."""
+    memory = torch.ones(2, *shape)
+    half = memory[1]
+    memory.untyped_storage().resize_(0)
+    return half
+
+
+_ON_FREED: dict[str, Callable[[], object]] = {
+    "map": lambda: torch.nn.functional.gelu(_freed(4, 8)),
+    "in place": lambda: _freed(8).add_(torch.ones(8), alpha=2),
+    "operand of a map": lambda: torch.ones(8).add_(_freed(8), alpha=2),
+    "rows": lambda: torch.softmax(_freed(4, 8), -1),
+    "weights": lambda: torch.nn.functional.layer_norm(torch.ones(4, 8), [8], _freed(8)),
+    "running values": lambda: torch.nn.functional.batch_norm(torch.ones(4, 8, 3), _freed(8), _freed(8), training=True),
+    "convolution": lambda: torch.nn.functional.conv1d(torch.ones(1, 1, 5), _freed(1, 1, 3)),
+    "optimizer": lambda: torch._fused_sgd_(
+        [_freed(8)], [torch.ones(8)], [], weight_decay=0, momentum=0, lr=0.1, dampening=0, nesterov=False,
+        maximize=False, is_first_step=False,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _ON_FREED)
+def test_memory_that_was_freed_is_refused(name: str) -> None:
+    """At the first call of a kind, and at later ones, which replay one on other memory."""
+    with same_bits():
+        torch.nn.functional.gelu(torch.ones(4, 8))
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="all tensors must be in memory"):
+                _ON_FREED[name]()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -102,21 +103,40 @@ def test_parameters_in_f32_have_gradients_in_f32(kind: str, dtype: torch.dtype) 
         assert (mine.grad - theirs.grad).abs().max() <= 1e-5 * theirs.grad.abs().max()
 
 
+_SMALL, _LARGE = torch.full((1000,), 1e-42), torch.full((1000,), 1e20)
+_WIDE = torch.full((1000,), 1e-39, dtype=torch.float64)
+
+
+def _of_small_numbers() -> list[str]:
+    """Return the digests of results of numbers that are denormal in f32: operands, factors, and what is stored."""
+    zeros = torch.zeros(1000)
+    results = [_SMALL.sum(), _SMALL.mean(), torch.linalg.vector_norm(_SMALL), torch.nn.functional.silu(_SMALL)]
+    results += [torch.add(zeros, _LARGE, alpha=1e-40), torch.addcmul(zeros, _LARGE, _LARGE, value=1e-41)]
+    results += [torch.addcdiv(zeros, _LARGE, _LARGE, value=1e-41), torch.sqrt(_WIDE * _WIDE, out=zeros.clone())]
+    return [digest(one) for one in results]
+
+
+def _flushed(function: Callable[[], Any]) -> Any:
+    assert torch.set_flush_denormal(True)
+    try:
+        return function()
+    finally:
+        torch.set_flush_denormal(False)
+
+
 def test_flushed_denormals_change_nothing() -> None:
-    x = torch.full((1000,), 1e-42)
-
-    def found() -> list[str]:
-        results = x.sum(), x.mean(), torch.linalg.vector_norm(x), torch.nn.functional.silu(x)
-        return [digest(one) for one in results]
-
+    """At the first call of a kind, and at later ones."""
     with same_bits():
-        plain = found()
-        assert torch.set_flush_denormal(True)
-        try:
-            flushed = found()
-        finally:
-            torch.set_flush_denormal(False)
-    assert plain == flushed
+        first = _flushed(_of_small_numbers)
+        assert first == _of_small_numbers() == _flushed(_of_small_numbers)
+
+
+def test_flushed_denormals_leave_no_number_behind() -> None:
+    """PyTorch adds a number itself, which then is 0, but same_bits() keeps the number as a tensor."""
+    x = torch.zeros(3)
+    with same_bits():
+        _flushed(lambda: x + 3e-41)
+        assert torch.equal(x + 3e-41, torch.full((3,), 3e-41))
 
 
 @pytest.mark.parametrize("name", ["exp", "log", "log1p", "sigmoid", "tanh"])

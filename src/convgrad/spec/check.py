@@ -173,7 +173,8 @@ def few(operator: str, name: str, value: Any) -> Any:
         refuse("A6", operator, f"{name} must have at most {LARGEST_RANK} values; got {len(value)}")
     items = tuple(value) if is_list else as_integers(value)
     integers = items if items is not None else (as_integer(value) if isinstance(value, np.ndarray) else value,)
-    if not all(hasattr(item, "__index__") and not isinstance(item, bool) for item in integers):  # A2
+    # torch.compile cannot trace ``hasattr`` of a symbolic integer
+    if not all((isinstance(i, int) or hasattr(i, "__index__")) and not isinstance(i, bool) for i in integers):  # A2
         got = f"got {shown(value)} ({type(value).__name__})"
         refuse("A2", operator, f"{name} must be an integer or a list of integers, one per spatial axis; {got}")
     if any(type(item) is int and abs(item) > S64_MAX for item in integers):  # A4

@@ -8,14 +8,16 @@ from functools import wraps
 from types import FunctionType
 from typing import NamedTuple, ParamSpec, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from convgrad.parameters import with_parameters
-from convgrad.spec.check import few
+from convgrad.spec.check import as_integer, few
 from convgrad.spec.rules import refuse
 from convgrad.torch import recorded
 from convgrad.torch.extents import Ints, Pads
+from convgrad.words import shown
 
 PerAxis = int | Sequence[int]
 P = ParamSpec("P")
@@ -94,7 +96,19 @@ def spread(attribute: str, value: PerAxis, axes: int) -> Ints:
     items = few("", attribute, value)
     if not isinstance(items, tuple):
         return (cast(int, items),) * axes
+    if not items:  # A6: the operators use the default
+        refuse("A6", "", f"{attribute} must have one value per spatial axis, {axes} here; got {value}")
     return items if len(items) != 1 else items * axes
+
+
+def integer(attribute: str, value: int) -> int:
+    """Return a number, which may be a symbol, or raise by rule A2."""
+    if isinstance(value, int) or (hasattr(value, "__index__") and not isinstance(value, np.ndarray)):
+        return value
+    number = as_integer(value)
+    if number is None:  # A2
+        refuse("A2", "", f"{attribute} must be an integer; got {shown(value)} ({type(value).__name__})")
+    return number
 
 
 def at_end(name: str, end: PerAxis, axes: int) -> Ints:

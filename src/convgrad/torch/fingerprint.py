@@ -42,19 +42,12 @@ def fingerprint(model: Tensors) -> str:
 
     Raises:
         InvalidDataTypeError: A value is not a tensor, or its bytes cannot be read. Tensors without readable bytes are
-            on the meta device, sparse, or in a lazy module that was never called.
+            on the meta device, sparse, nested, quantized, fake, or in a lazy module that was never called.
 
     >>> fingerprint({"weight": torch.tensor([1.0, 2.0])})[:12]
     '1ef39e54f98b'
     """
-    digest, ruined = hashlib.sha256(), []
-    for name, tensor in sorted(_named(model).items()):
-        kind = str(tensor.dtype).removeprefix("torch.")
-        digest.update(json.dumps([name, kind, list(tensor.shape)]).encode() + b"\n")
-        values = _on_cpu(tensor)
-        digest.update(_bytes(values))
-        if counts := _not_finite(values):
-            ruined.append(f"{name!r} has {counts}")
+    digest, ruined = digest_of(model)
     if ruined:
         more = f" and {len(ruined) - _SHOWN} more tensors" if len(ruined) > _SHOWN else ""
         warnings.warn(
@@ -63,7 +56,24 @@ def fingerprint(model: Tensors) -> str:
             RuntimeWarning,
             stacklevel=2,
         )
-    return digest.hexdigest()
+    return digest
+
+
+def digest_of(model: Tensors) -> tuple[str, list[str]]:
+    """Return the hash of a model's tensors, and a text for each tensor with values that are not finite."""
+    digest, ruined = hashlib.sha256(), []
+    for name, tensor in sorted(_named(model).items()):
+        kind = str(tensor.dtype).removeprefix("torch.")
+        try:
+            values = _on_cpu(tensor)
+            data = _bytes(values)
+        except (RuntimeError, BufferError) as error:  # such as of fake tensors, and of memory that was freed
+            raise _unreadable(name, f"a {type(tensor).__name__}: {str(error).strip()}") from error
+        digest.update(json.dumps([name, kind, list(tensor.shape)]).encode() + b"\n")
+        digest.update(data)
+        if counts := _not_finite(values):
+            ruined.append(f"{name!r} has {counts}")
+    return digest.hexdigest(), ruined
 
 
 def _named(model: Tensors) -> dict[str, Tensor]:
@@ -81,8 +91,17 @@ def _named(model: Tensors) -> dict[str, Tensor]:
     )
     for name, value in named.items():
         if reason := _why_not(name, value):
-            raise InvalidDataTypeError(f"fingerprint: {name} must be a tensor whose bytes can be read; got {reason}")
+            raise _unreadable(name, reason)
     return named
+
+
+def _unreadable(name: str, got: str) -> InvalidDataTypeError:
+    return InvalidDataTypeError(f"fingerprint: {name} must be a tensor whose bytes can be read; got {got}")
+
+
+def has_bytes(value: object) -> bool:
+    """Return whether a value is a tensor of a kind whose bytes can be read."""
+    return _why_not("", value) is None
 
 
 def _why_not(name: object, value: object) -> str | None:
@@ -96,19 +115,25 @@ _REFUSED: dict[str, Callable[[object, Tensor], bool]] = {
     "a tensor whose name is not a string": lambda name, tensor: not isinstance(name, str),
     "a lazy module's tensor, which has no shape before the module's first call": lambda _, tensor: is_lazy(tensor),
     "a tensor on the meta device, which has no bytes": lambda _, tensor: tensor.is_meta,
-    "a sparse tensor": lambda _, tensor: tensor.layout != torch.strided,
+    "a nested tensor": lambda _, tensor: tensor.is_nested,
+    "a sparse or blocked tensor": lambda _, tensor: tensor.layout != torch.strided,
+    "a quantized tensor, whose scale is not in its bytes": lambda _, tensor: tensor.is_quantized,
+    "a tensor of zeros without memory": lambda _, tensor: tensor._is_zerotensor(),
 }
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:
-    """Return a tensor as contiguous memory of the CPU that has the tensor's values."""
-    return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    """Return the values of a tensor as contiguous memory of the CPU with one axis."""
+    if tensor.numel() and not tensor.untyped_storage().nbytes():
+        raise BufferError("its memory was freed")
+    values = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    return values.as_strided((values.numel(),), (1,))  # an axis of size 1 may have any stride
 
 
 def _bytes(values: Tensor) -> bytes | memoryview:
     """Return the elements of a tensor from `_on_cpu` in C order, little endian, as bytes."""
     number = values.real if values.is_complex() else values  # the bytes of each part are reversed separately
-    array = little_endian(array_of(torch, values.reshape(-1).view(torch.uint8)), number.element_size(), sys.byteorder)
+    array = little_endian(array_of(torch, values.view(torch.uint8)), number.element_size(), sys.byteorder)
     return array if isinstance(array, bytes) else array.data
 
 

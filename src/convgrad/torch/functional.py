@@ -19,6 +19,7 @@ from convgrad.torch.arguments import (
     at_end,
     by_name,
     declared_as,
+    integer,
     is_transposed,
     spread,
     taken,
@@ -90,7 +91,8 @@ def _attributes(name: str, axes: int, last: bool, layer: LayerArguments, like: T
     )
     rests = rests if like is None else None
     within = accuracy(layer.max_error, name)
-    return OpAttributes(strides, *pads, rests, dilations, layer.groups, last, within, layer.tune)
+    groups = integer("groups", layer.groups)
+    return OpAttributes(strides, *pads, rests, dilations, groups, last, within, layer.tune)
 
 
 def _conv(

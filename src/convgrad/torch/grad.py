@@ -16,6 +16,7 @@ raise InvalidDataTypeError.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from torch import Tensor
 
@@ -23,7 +24,7 @@ from convgrad.engines.settings import accuracy
 from convgrad.spec.check import few
 from convgrad.spec.rules import refuse
 from convgrad.torch import instead
-from convgrad.torch.arguments import Arguments, LayerArguments, PerAxis, declared_as
+from convgrad.torch.arguments import Arguments, LayerArguments, PerAxis, declared_as, integer, spread
 from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import Ints, unread
 from convgrad.torch.kernels import is_channels_last
@@ -44,14 +45,14 @@ _OF_TRANSPOSED_INPUT = of_gradient(src="input_size", diff_dst="grad_output", wei
 @instead.gradient("input", transposed=False)
 def _by_input(name: str, axes: int, size: Sequence[int], weight: Tensor, grad: Tensor, layer: LayerArguments) -> Tensor:
     try:
-        strides, pads, dilations = _spread(axes, layer)
+        strides, pads, dilations, groups = _spread(axes, layer)
         shapes = tuple(grad.shape), tuple(weight.shape), _size(size)
-        check("ConvolutionBackwardData", shapes, strides, pads, dilations, layer.groups)
+        check("ConvolutionBackwardData", shapes, strides, pads, dilations, groups)
         last = is_channels_last(grad) or is_channels_last(weight)
         like, more = of_shape(shapes[2], grad) if sizes_are_recorded() else None, None
         if like is None:
             more = unread(shapes[2][2:], shapes[0][2:], shapes[1][2:], strides, (pads, pads), dilations)
-        attributes = OpAttributes(strides, pads, pads, more, dilations, layer.groups, last, accuracy(None))
+        attributes = OpAttributes(strides, pads, pads, more, dilations, groups, last, accuracy(None))
         result = call("data_gradient", grad, weight, None, like, attributes)
         return of_size("ConvolutionBackwardData", result, shapes[2])
     except Exception as error:
@@ -64,13 +65,13 @@ def _by_transposed_input(
     name: str, axes: int, size: Sequence[int], weight: Tensor, grad: Tensor, layer: LayerArguments
 ) -> Tensor:
     try:
-        strides, pads, dilations = _spread(axes, layer)
+        strides, pads, dilations, groups = _spread(axes, layer)
         large, kernel, small = tuple(grad.shape), tuple(weight.shape), _size(size)
         # The data gradient has no rule for input_size, so the rules of the weight gradient check all three sizes.
-        check("ConvTransposeBackwardWeights", (small, large, kernel), strides, pads, dilations, layer.groups)
+        check("ConvTransposeBackwardWeights", (small, large, kernel), strides, pads, dilations, groups)
         ends = ends_of(large, small, kernel, strides, pads, dilations)
         last = is_channels_last(grad) or is_channels_last(weight)
-        attributes = OpAttributes(strides, pads, ends, None, dilations, layer.groups, last, accuracy(None))
+        attributes = OpAttributes(strides, pads, ends, None, dilations, groups, last, accuracy(None))
         result = call("forward", grad, weight, None, attributes)
         return of_size("ConvTransposeBackwardData", result, small)
     except Exception as error:
@@ -87,12 +88,12 @@ def _weight_gradient(transposed: bool) -> Callable[..., Tensor]:
         name: str, axes: int, input: Tensor, size: Sequence[int], grad: Tensor, layer: LayerArguments
     ) -> Tensor:
         try:
-            strides, pads, dilations = _spread(axes, layer)
+            strides, pads, dilations, groups = _spread(axes, layer)
             small, large, kernel = tuple(input.shape), tuple(grad.shape), _size(size)
-            check(operator, (small, large, kernel), strides, pads, dilations, layer.groups)
+            check(operator, (small, large, kernel), strides, pads, dilations, groups)
             last = is_channels_last(input) or is_channels_last(grad)
             ends = ends_of(large, small, kernel, strides, pads, dilations) if transposed else pads
-            attributes = OpAttributes(strides, pads, ends, None, dilations, layer.groups, last, accuracy(None))
+            attributes = OpAttributes(strides, pads, ends, None, dilations, groups, last, accuracy(None))
             src, diff_dst = (grad, input) if transposed else (input, grad)
             result = call("weight_gradient", src, diff_dst, *kernel_of(kernel, grad), attributes)
             return of_size(operator, result, kernel)
@@ -106,12 +107,11 @@ def _weight_gradient(transposed: bool) -> Callable[..., Tensor]:
 _by_weight, _by_transposed_weight = _weight_gradient(transposed=False), _weight_gradient(transposed=True)
 
 
-def _spread(axes: int, layer: LayerArguments) -> tuple[Ints, Ints, Ints]:
-    """Return strides, pads and dilations with one value per spatial axis; an int is used for all axes."""
-    attributes = ("stride", layer.stride), ("padding", layer.begin), ("dilation", layer.dilation)
-    values = [few("", name, attribute) for name, attribute in attributes]
-    strides, pads, dilations = [value if isinstance(value, tuple) else (value,) * axes for value in values]
-    return strides, pads, dilations
+def _spread(axes: int, layer: LayerArguments) -> tuple[Ints, Ints, Ints, int]:
+    """Return strides, pads and dilations with one value per spatial axis, and the groups."""
+    attributes = ("stride", layer.stride), ("padding", cast(PerAxis, layer.begin)), ("dilation", layer.dilation)
+    strides, pads, dilations = [spread(name, value, axes) for name, value in attributes]
+    return strides, pads, dilations, integer("groups", layer.groups)
 
 
 def _size(value: Sequence[int]) -> Ints:

@@ -33,7 +33,7 @@ Key = tuple[tuple[TensorLayout, ...], int, tuple[str, bool]]
 GradientsKey = tuple[tuple[TensorLayout | None, ...], int, tuple[str, bool]]  # None for tensors that are not read
 
 LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # PyTorch's channels-last formats by rank
-_LOW = 1 << 32  # if the memory was freed, the address is smaller: only the offset of a view
+LOW = 1 << 40  # if the memory was freed, the address is smaller: only the offset of a view
 _address = address_of(torch)
 
 
@@ -90,8 +90,8 @@ class _Call:
         """Return the result as a new tensor."""
         out = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=self.device)
         operands = [_address(tensor) for tensor in tensors]
-        if min(operands) < _LOW:
-            _check_memory(tensors)
+        if min(operands) < LOW:
+            check_memory(tensors)
         began = 0.0 if (calls := _timed.get()) is None else cuda.now(self.device)
         on(TORCH.pool, self.call.at, operands, out.data_ptr(), (*tensors, out))
         if calls is not None:
@@ -177,7 +177,7 @@ def common_device(devices: Sequence[torch.device]) -> torch.device:
     return devices[0]
 
 
-def _check_memory(tensors: tuple[Tensor, ...]) -> None:
+def check_memory(tensors: tuple[Tensor, ...]) -> None:
     """Raise by rule D1 if the memory of a tensor was freed."""
     for tensor in tensors:
         if tensor.numel() and not torch._C._data_address(tensor):  # D1: the address of its storage

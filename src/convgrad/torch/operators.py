@@ -264,7 +264,7 @@ def call_activated(activation: str | None, name: str, *args: object) -> Tensor:
 
     The kernel's epilogue computes the activation if the kernel is called directly and autograd records nothing.
     """
-    if activation is not None and not torch.compiler.is_compiling():
+    if is_relu(activation, name) and not torch.compiler.is_compiling():
         rule = _RULES[name]
         tensors = args[: rule.schema.tensors]
         if _straight(*tensors) and not _differentiated(tensors):

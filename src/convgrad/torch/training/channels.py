@@ -20,7 +20,16 @@ from convgrad.formats import F32, F64, FORMATS
 from convgrad.functional import elementwise
 from convgrad.spec.elementwise.sums import SECTION
 from convgrad.torch.kernels import LAST, is_channels_last, threads_of_call
-from convgrad.torch.training.tensors import F32_BYTES, NAMES, NUMBER, REMEMBERED, ROW_NUMBER, allocated, read_address
+from convgrad.torch.training.tensors import (
+    F32_BYTES,
+    NAMES,
+    NUMBER,
+    REMEMBERED,
+    ROW_NUMBER,
+    allocated,
+    read_address,
+    write_address,
+)
 
 Floats = NDArray[np.float64]  # sums, or coefficients per channel
 _F64_BYTES = 8
@@ -217,7 +226,7 @@ class ChannelProgram:
         computed = [allocated(torch.empty(shape, dtype=dtype)) for dtype in (*[torch.float32] * count, *types)]
         places = [target if target.is_contiguous() else torch.empty(shape, dtype=target.dtype) for target in targets]
         for place in places:
-            elementwise.written(place.data_ptr())
+            elementwise.written(write_address(place))
         converted = *computed[count:], *places
         addresses.extend([result.data_ptr() for result in (*computed, *places)])  # copies memory that is shared
         results = *[F32.name] * count, *[NAMES[result.dtype] for result in converted]

@@ -59,8 +59,14 @@ def _as_expected(result: Tensor | None, form: tuple[torch.dtype, bool] | None) -
     if result is None or form is None:
         return result
     dtype, is_contiguous = form
-    result = result if result.dtype == dtype else result.to(dtype)
+    result = result if result.dtype == dtype else _converted(result, dtype)
     return result.contiguous() if is_contiguous else result
+
+
+@in_default_environment
+def _converted(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a tensor in a type, rounded as in the default environment."""
+    return tensor.to(dtype)
 
 
 def _described(value: object) -> object:

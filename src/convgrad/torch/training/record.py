@@ -8,11 +8,10 @@ from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
 
-import torch
 from torch.utils._pytree import tree_leaves
 
 from convgrad.errors import FileError, InvalidDataTypeError
-from convgrad.torch.fingerprint import fingerprint
+from convgrad.torch.fingerprint import digest_of, has_bytes
 from convgrad.torch.training.watch import Watcher
 
 _UNWRITTEN = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"))
@@ -95,11 +94,9 @@ def record(step: Callable[[], object]) -> Run:
 
     def see(name: str, place: str, results: object, arguments: object) -> None:
         packet = name.partition("::")[2].split(".")[0]
-        tensors = [
-            leaf for leaf in tree_leaves(results) if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided
-        ]
+        tensors = [leaf for leaf in tree_leaves(results) if has_bytes(leaf)]
         if tensors and packet not in _UNWRITTEN:
-            calls.append(RecordedCall(len(calls), name, place, fingerprint(tensors)[:12]))
+            calls.append(RecordedCall(len(calls), name, place, digest_of(tensors)[0][:12]))
 
     with Watcher(see):
         step()

@@ -1,14 +1,15 @@
 """Calls of an operator that run again on other tensors of the same kind, without the operator's Python code.
 
 The first call of a kind records the calls of drivers. Each of their addresses is that of an argument, of memory that
-the operator allocates, or of a constant. If one is not, for example because an argument is copied first, or if a result
-has other memory, all calls of this kind run the operator's function. A function that uses drivers must not write to its
-arguments or results by other means, or depend on values of tensors.
+the operator allocates, or of a constant. If one is not, for example because an argument is copied first, if a result
+has other memory, or if arguments share memory, all calls of this kind run the operator's function. A function that uses
+drivers must not write to its arguments or results by other means, or depend on values of tensors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -24,13 +25,12 @@ from convgrad.functional.elementwise import Recording, recorded
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.torch.kernels import threads_of_call
 from convgrad.torch.training.expected import Results
-from convgrad.torch.training.tensors import f32_of, memory_bytes, read_address
+from convgrad.torch.training.tensors import f32_of, memory_bytes, read_address, write_address
 
 _Place = tuple[int, int]  # the number of a base address, and an offset from it
 _ABSOLUTE, _SCRATCH, _NUMBERS, _FIRST = range(4)  # numbers of base addresses; the last one is that of a tensor
 Numbers = Sequence[object]
 _NOTHING = np.empty(0, np.uint8)
-_write_address = torch.Tensor.data_ptr
 
 
 class Replays:
@@ -94,7 +94,7 @@ class _Replay(NamedTuple):
         tensors = *arguments, *new
         return cast(Results, tuple([None if number is None else tensors[number] for number in self.results]))
 
-    @in_default_environment
+    @in_default_environment  # in which the first call has rounded them
     def _numbers(self, numbers: Numbers) -> NDArray[np.float32]:
         of_caller = iter(numbers)
         return f32_of([cast(float, next(of_caller)) if number is None else number for number in self.numbers])
@@ -151,12 +151,13 @@ def _replay_of(
     is_known = all(None not in places for _, places in calls)
     is_new = of_results == len([tensor for tensor in new if tensor.numel()])
     has_numbers = (own.count(None) == len(numbers_of_map) and len(recording.calls) == 1) or not numbers_of_map
-    if not (calls and is_known and is_new and has_numbers and len({*begins}) == len(begins)):
+    sizes = [memory_bytes(tensor) for tensor in tensors.values()]
+    if not (calls and is_known and is_new and has_numbers and _are_apart(begins, sizes)):
         return None
     return _Replay(
         calls=cast(Any, tuple(calls)),
         tensors=tuple(zip(tensors, [_reader(begin, recording) for begin in begins], strict=True)),
-        sizes=tuple([memory_bytes(tensor) for tensor in tensors.values()]),
+        sizes=tuple(sizes),
         written=tuple([at for at, begin in enumerate(begins) if begin in recording.written]),
         scratch_bytes=scratch_bytes,
         new=tuple([(tuple(tensor.shape), tensor.stride(), tensor.dtype) for tensor in new]),
@@ -166,6 +167,12 @@ def _replay_of(
         numbers=tuple(own),
         constants=recording.constants,
     )
+
+
+def _are_apart(begins: Sequence[int], sizes: Sequence[int]) -> bool:
+    """Return whether no tensors share memory: an address in one could belong to another one."""
+    ordered = sorted([(begin, begin + max(size, 1)) for begin, size in zip(begins, sizes, strict=True)])
+    return all([end <= begin for (_, end), (begin, _) in pairwise(ordered)])
 
 
 def _place(address: int, regions: Sequence[_Region]) -> _Place | None:
@@ -178,4 +185,4 @@ def _place(address: int, regions: Sequence[_Region]) -> _Place | None:
 
 def _reader(begin: int, recording: Recording) -> Callable[[Tensor], int]:
     """Return what reads the address of a tensor, which also copies shared memory that is written to."""
-    return _write_address if begin in recording.written else read_address
+    return write_address if begin in recording.written else read_address

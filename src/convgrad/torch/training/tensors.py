@@ -19,15 +19,31 @@ from convgrad.engines.settings import on
 from convgrad.engines.tensors import PER_ROW, REMEMBERED_LISTS, TASK_ELEMENTS, Extents, Lists, Strided
 from convgrad.formats import F32
 from convgrad.functional import elementwise
-from convgrad.torch.kernels import threads_of_call
+from convgrad.torch.kernels import LOW, check_memory, threads_of_call
 from convgrad.torch.training.row import SUMMED, TYPE_CURE, UnservedError, result_type
 
 Operand: TypeAlias = Tensor | float
-read_address = reading_address_of(torch)
+_address_of_read = reading_address_of(torch)
 NAMES = {dtype: fmt.name for dtype, fmt in formats_of(torch).items()}
 F32_BYTES = 4
 _LARGEST = F32.largest
 REMEMBERED = 1024  # kinds of calls
+
+
+def read_address(tensor: Tensor) -> int:
+    """Return the address of a tensor that is only read; raise by rule D1 if its memory was freed."""
+    address = _address_of_read(tensor)
+    if address < LOW:
+        check_memory((tensor,))
+    return address
+
+
+def write_address(tensor: Tensor) -> int:
+    """Return the address of a tensor that is written to, and copy memory that is shared, as in ``read_address``."""
+    address: int = tensor.data_ptr()
+    if address < LOW:
+        check_memory((tensor,))
+    return address
 
 
 def is_served(*values: object) -> bool:
@@ -102,7 +118,7 @@ def update_lists(name: str, lists: Sequence[Sequence[Tensor]], numbers: Sequence
     for tensors in strided:
         _update(name, tensors[:results], *tensors, *numbers)
     for dtype, rows in groups.items():
-        places = [[tensor.data_ptr() for tensor in row[:results]] + [*map(read_address, row[results:])] for row in rows]
+        places = [[*map(write_address, row[:results]), *map(read_address, row[results:])] for row in rows]
         addresses = tuple(map(tuple, places))
         lengths = tuple([row[0].numel() for row in rows])
         if dtype not in SUMMED or _overlap(addresses, lengths, dtype.itemsize):
@@ -140,7 +156,7 @@ def _refuse_overlap(out: Tensor, operands: Sequence[object]) -> None:
 
     Operands that are not dense are copied before ``out`` is written.
     """
-    begin = out.data_ptr()
+    begin = write_address(out)
     end = begin + memory_bytes(out)
     for operand in operands:
         if not isinstance(operand, torch.Tensor) or operand is out:
