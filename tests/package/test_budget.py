@@ -11,17 +11,17 @@ import pytest
 from tests.package.syntax import statements
 from tests.support.places import SOURCES
 
-TOTAL = 450_646  # tokens of all rooms
+TOTAL = 455_540  # tokens of all rooms
 BUDGETS = {  # tokens by room: a folder without the folders in it
-    ".": 7_369, "arrays": 3_199, "arrays/libraries": 2_614, "cli": 19_797, "cli/bench": 8_095, "cli/parsers": 2_634,
-    "dask": 5_183, "engines": 8_879, "engines/cuda": 8_689, "engines/llvm": 30_196, "engines/llvm/elementwise": 8_741,
+    ".": 7_369, "arrays": 3_381, "arrays/libraries": 2_630, "cli": 20_270, "cli/bench": 8_095, "cli/parsers": 2_634,
+    "dask": 5_349, "engines": 8_879, "engines/cuda": 8_960, "engines/llvm": 30_209, "engines/llvm/elementwise": 8_741,
     "engines/llvm/gemm": 12_191, "engines/llvm/kn2row": 4_836, "engines/llvm/split_k": 17_010,
-    "engines/llvm/stencils": 7_350, "engines/llvm/winograd": 10_769, "files": 4_891, "functional": 16_864,
-    "graph": 13_980, "jax": 9_786, "plan": 10_197, "plan/cuda": 6_325, "plan/gemm": 8_880, "plan/kn2row": 4_494,
-    "plan/split_k": 16_207, "plan/stencils": 4_470, "plan/winograd": 4_491, "scale": 10_969, "spec": 21_530,
-    "spec/elementwise": 6_691, "spec/winograd": 8_917, "torch": 20_896, "torch/training": 26_240, "verify": 28_981,
-    "verify/cases": 26_942, "verify/diagnose": 16_412, "verify/judge": 7_407, "verify/judge/statistics": 5_130,
-    "verify/probe": 7_850, "verify/testing": 4_544,
+    "engines/llvm/stencils": 7_350, "engines/llvm/winograd": 10_769, "files": 5_003, "functional": 16_887,
+    "graph": 14_162, "jax": 9_964, "plan": 10_197, "plan/cuda": 6_433, "plan/gemm": 8_880, "plan/kn2row": 4_494,
+    "plan/split_k": 16_207, "plan/stencils": 4_470, "plan/winograd": 4_491, "scale": 11_071, "spec": 21_604,
+    "spec/elementwise": 6_691, "spec/winograd": 8_917, "torch": 21_212, "torch/training": 26_385, "verify": 30_267,
+    "verify/cases": 27_595, "verify/diagnose": 16_530, "verify/judge": 7_566, "verify/judge/statistics": 5_138,
+    "verify/probe": 7_850, "verify/testing": 4_853,
 }  # fmt: skip
 SLACK = 200  # tokens by which a room may be smaller than its budget
 NOT_COUNTED = {
