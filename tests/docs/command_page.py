@@ -15,7 +15,7 @@ HEAD = """\
 # Command line
 
 Look up commands and options here, or run `convgrad COMMAND --help`. To learn how to do something, for example how to
-check a kernel, read the guides after "More" first.
+check a kernel, read one of the guides instead. Each command lists its guides after "More".
 
 - In a shell, put a problem line in quotes, because it contains spaces.
 - A failed command leaves no partial file. A command replaces an existing file only with `--force`.
