@@ -84,6 +84,7 @@ def record(step: Callable[[], object]) -> Run:
     Returns:
         A `Run`. ``run.save(path)`` writes it to a file.
 
+    >>> import torch
     >>> x = torch.ones(3)
     >>> [call.operator for call in record(lambda: (x + x).sum()).calls]
     ['aten::add.Tensor', 'aten::sum']
@@ -113,6 +114,7 @@ def first_difference(run_a: Run | str | PathLike[str], run_b: Run | str | PathLi
     Raises:
         FileError: A file does not exist, or is not a saved run.
 
+    >>> import torch
     >>> x = torch.ones(3)
     >>> print(first_difference(record(lambda: x + 1), record(lambda: x + 2)))  # doctest: +ELLIPSIS
     call 0, aten::add.Tensor at <doctest ...: results ... and ...
