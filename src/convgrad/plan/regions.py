@@ -18,7 +18,7 @@ from operator import mul
 import numpy as np
 
 from convgrad.cached import cached_property
-from convgrad.plan.tables import Ints, distinct, wrapped
+from convgrad.plan.tables import Ints, distinct, numbered, wrapped
 from convgrad.spec.geometry import Axis
 
 MANY_PHASES = 8  # fewer are cut one by one
@@ -143,8 +143,8 @@ class Parts:
             return AxisBlocks(self, np.zeros(1, np.int64))
         first_block, last = self.first // size, (self.first + (self.count - 1) * self.step) // size
         pieces = last - first_block + 1
-        which = np.repeat(np.arange(len(self)), pieces)
-        block = first_block[which] + np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        which, number = numbered(pieces)
+        block = first_block[which] + number
         before = block * size - self.first[which]  # distance from the part's first position to the block
         begin = np.maximum(0, -(-before // self.step))
         count = np.minimum(self.count[which], -((-before - size) // self.step)) - begin
@@ -207,9 +207,8 @@ def parts(axis: Axis, solves_for: str) -> Parts:
     shared = whole.by_position, whole.by_tap, extent
     tables = [_existing(*row, *shared) for row in zip(counts, taps, inputs, strict=True)]
     lengths = np.array([table.shape[1] for table in tables])
-    pieces = lengths[kind]
-    phase = np.repeat(np.arange(len(whole)), pieces)
-    row = np.arange(len(phase)) + np.repeat((np.cumsum(lengths) - lengths)[kind] - (np.cumsum(pieces) - pieces), pieces)
+    phase, number = numbered(lengths[kind])
+    row = (np.cumsum(lengths) - lengths)[kind][phase] + number
     at, count, tap, taps, first_input = np.concatenate(tables, 1)[:, row]
     first, first_tap = whole.first[phase] + at * whole.step, whole.tap[phase] + tap * whole.tap_step
     return replace(whole, first=first, count=count, tap=first_tap, taps=taps, input=first_input)
