@@ -78,6 +78,17 @@ def test_a_pack_that_transposes_asks_ahead_where_items_are_far_apart(extent: int
         assert ahead * items in range(PREFETCH_TRANSPOSE_BYTES // 2 * asks, PREFETCH_TRANSPOSE_BYTES * asks + 1)
 
 
+@pytest.mark.parametrize("layout", ["NXC", "NCX"])
+@pytest.mark.parametrize(
+    "line", ["ic10000000iw9oc3ow9kw1", "ic3iw9oc30000000ow9kw3pw1", "ic3iw9oc10000000ow9kw1", "ic2iw1oc90000000ow1kw1"]
+)
+def test_scratch_of_millions_of_channels(line: str, layout: str) -> None:
+    """A task has some of the channels, although the other operand has one panel, and room for 3 images, not for 28."""
+    for threads, machine in ((1, AVX512), (2, AVX2)):
+        one, seen = best(f"BWD_W f32 {layout} mb3{line}", machine, threads)
+        assert schedule(seen, one, False).scratch_bytes <= 64 << 20
+
+
 @pytest.mark.parametrize("threads", [1, 2, 8, 64])
 @pytest.mark.parametrize("machine", [AVX512, AVX2, Machine(ISAS["neon"], l2_bytes=1 << 18)])
 def test_scratch_is_bounded_and_threads_have_tasks(threads: int, machine: Machine) -> None:

@@ -158,6 +158,21 @@ def test_an_ordinary_layer_is_planned_in_little(role: str, layout: str) -> None:
         assert calls < ORDINARY_CALLS, layer
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "FWD_D f32 NXC mb1ic3iw1oc{0}00ow1kw1",
+        "FWD_D f32 NXC mb1ic1iw{0}oc8ow{0}kw3pw1",
+        "BWD_D f32 NXC g2mb1ic2iw{0}oc2ow1kw1sw{0}pw0",
+        "BWD_D f32 NXC mb1ic2iw{0}oc16ow1kw1sw{0}pw0",
+    ],
+)
+def test_no_extent_takes_more_calls(line: str) -> None:
+    """Panels of a million channels and phases of a large stride are counted, not listed."""
+    few, many = (calls_of(problem(line.format(extent)), 2) for extent in (2_000, 100_000))
+    assert many <= few + ORDINARY_CALLS // 2
+
+
 @pytest.mark.parametrize("layout", ["NXC", "NCX"])
 @pytest.mark.parametrize("role", ["FWD_D", "BWD_D"])
 def test_threads_share_uneven_work(role: str, layout: str) -> None:

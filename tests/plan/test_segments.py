@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import cProfile
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,12 +16,13 @@ from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.execute import executable
 from convgrad.notation import problem
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.plan.passes import dense_view, plans
+from convgrad.plan.passes import dense_view, plan, plans, tables
 from convgrad.plan.split_k.schedule import schedule
 from convgrad.plan.split_k.segments import existing_rows, indirection_of, tap_share
 from convgrad.plan.split_k.taps import starts, taps_record
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.ordered import evaluate_in_order
+from convgrad.spec.problem import Problem
 from tests.support.engine_helpers import Array, empty
 
 BYTES = 64  # of tables, at most, for each byte of the operands: rows of one or two values are the worst
@@ -62,15 +65,37 @@ def test_what_lines_meet(given: list[Axis]) -> None:
 
 
 @given(axes(), st.data())
-def test_what_some_lines_reach(given: list[Axis], data: st.DataObject) -> None:
+def test_what_cache_blocks_of_lines_reach(given: list[Axis], data: st.DataObject) -> None:
+    """The numbers of each cache block are those of its rows with all taps."""
     one = indirection_of(given)
-    first = data.draw(st.integers(0, len(one.rows) - 1))
-    rows = np.arange(first, data.draw(st.integers(first + 1, len(one.rows))))
-    begin, mask = one.reached(rows)
-    numbers = np.unique(np.add.outer(one.taps, one.rows[rows]))
-    assert begin == numbers[0]
-    assert np.array_equal(begin + np.flatnonzero(mask), numbers)
-    assert len(mask) == numbers[-1] - begin + 1
+    bounds = st.lists(st.integers(0, len(one.rows)), min_size=2, max_size=5, unique=True).map(sorted)
+    spans = [range(*span) for span in pairwise(data.draw(bounds))]
+    rows = np.arange(spans[0].start, spans[-1].stop)
+    smallest, at, mask = one.reached(rows, np.array([span.start - spans[0].start for span in spans]))
+    for span, first, begin, end in zip(spans, smallest, at, [*at[1:], len(mask)], strict=True):
+        numbers = np.unique(np.add.outer(one.taps, one.rows[span.start : span.stop]))
+        assert first == numbers[0]
+        assert np.array_equal(first + np.flatnonzero(mask[begin:end]), numbers)
+        assert end - begin == numbers[-1] - first + 1
+
+
+@pytest.mark.parametrize("kind", ["f32", "bf16"])
+@pytest.mark.parametrize(
+    ("rest", "least"),
+    [("ic1iw{0}oc1ow{0}kw1", 10_000), ("ic3iw{0}oc2ow{0}kw3pw1", 10_000), ("ic16ih{0}iw300oc16oh{0}ow300kh3kw3", 40)],
+)
+def test_many_cache_blocks_are_planned_together(kind: str, rest: str, least: int) -> None:
+    """An image of fifty times as many cache blocks takes no more calls of functions."""
+    few, many = (_schedule_calls(problem(f"BWD_W {kind} NXC mb1{rest.format(n)}")) for n in (least, 50 * least))
+    assert many <= few + 50
+
+
+def _schedule_calls(one: Problem) -> int:
+    """Return the number of calls of functions that fill the tables of a plan."""
+    view, profile = dense_view(one), cProfile.Profile()
+    chosen = plan(one, view, Machine(ISAS["avx512"]), 1)
+    profile.runcall(tables, one, view, chosen)
+    return sum(entry.callcount for entry in profile.getstats())
 
 
 @pytest.mark.every(3)
@@ -136,10 +161,10 @@ def test_parts_of_ranges_end_where_the_next_range_begins(line: str) -> None:
     """In the table of taps of each kernel, the ranges of all micro-tiles follow each other."""
     one = problem(f"BWD_W f32 NXC {line}")
     view, tiles = dense_view(one), 0
-    for plan in plans(one, view, Machine(ISAS["avx2"]), 1):
-        taps = schedule(view, plan, False).tables
-        record = taps_record(plan.spec)
-        inner = len(starts(view.conv.axes[-1].kernel, plan.spec.micro_tile.inner_taps))
+    for chosen in plans(one, view, Machine(ISAS["avx2"]), 1):
+        taps = schedule(view, chosen, False).tables
+        record = taps_record(chosen.spec)
+        inner = len(starts(view.conv.axes[-1].kernel, chosen.spec.micro_tile.inner_taps))
         whole, parts = (taps["taps"][:inner, record.index(column)] for column in ("range", "parts"))
         assert (np.append(whole, len(taps["ranges"])) == np.append(0, np.cumsum(parts + 1))).all()
         tiles = max(tiles, inner)

@@ -38,7 +38,7 @@ class Along:
     @cached_property
     def uncut(self) -> Parts:
         """The positions in parts that are not cut where taps become absent, so that taps may read padding."""
-        return Parts.of(uncut(self.phases, self.inputs))
+        return uncut(self.phases, self.inputs)
 
     @cached_property
     def padded_inputs(self) -> int:

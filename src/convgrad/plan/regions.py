@@ -9,7 +9,7 @@ lists pairs of position and tap. An axis can have as many parts as taps, so part
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd
@@ -18,7 +18,7 @@ from operator import mul
 import numpy as np
 
 from convgrad.cached import cached_property
-from convgrad.plan.tables import Ints, distinct, wrapped
+from convgrad.plan.tables import Ints, distinct, numbered, wrapped
 from convgrad.spec.geometry import Axis
 
 MANY_PHASES = 8  # fewer are cut one by one
@@ -143,8 +143,8 @@ class Parts:
             return AxisBlocks(self, np.zeros(1, np.int64))
         first_block, last = self.first // size, (self.first + (self.count - 1) * self.step) // size
         pieces = last - first_block + 1
-        which = np.repeat(np.arange(len(self)), pieces)
-        block = first_block[which] + np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        which, number = numbered(pieces)
+        block = first_block[which] + number
         before = block * size - self.first[which]  # distance from the part's first position to the block
         begin = np.maximum(0, -(-before // self.step))
         count = np.minimum(self.count[which], -((-before - size) // self.step)) - begin
@@ -207,9 +207,8 @@ def parts(axis: Axis, solves_for: str) -> Parts:
     shared = whole.by_position, whole.by_tap, extent
     tables = [_existing(*row, *shared) for row in zip(counts, taps, inputs, strict=True)]
     lengths = np.array([table.shape[1] for table in tables])
-    pieces = lengths[kind]
-    phase = np.repeat(np.arange(len(whole)), pieces)
-    row = np.arange(len(phase)) + np.repeat((np.cumsum(lengths) - lengths)[kind] - (np.cumsum(pieces) - pieces), pieces)
+    phase, number = numbered(lengths[kind])
+    row = (np.cumsum(lengths) - lengths)[kind][phase] + number
     at, count, tap, taps, first_input = np.concatenate(tables, 1)[:, row]
     first, first_tap = whole.first[phase] + at * whole.step, whole.tap[phase] + tap * whole.tap_step
     return replace(whole, first=first, count=count, tap=first_tap, taps=taps, input=first_input)
@@ -259,31 +258,40 @@ def phases(axis: Axis, solves_for: str) -> Parts:
     return Parts(first, count, tap, taps, first_input, axis.stride, step, 1, -by_tap)
 
 
-def uncut(phases: Iterable[AxisPart], extent: int) -> tuple[AxisPart, ...]:
+def uncut(whole: Parts, extent: int) -> Parts:
     """Cut each phase into the output positions that meet the input, of positions 0 to ``extent``, and the other ones.
 
-    The other positions have no taps. Some taps of the first may not exist for some positions.
+    The other positions, before and after them, have no taps. Some taps of the first may not exist for some positions.
 
     >>> for part in uncut(phases(Axis(src=5, dst=7, kernel=3, pad_begin=3, pad_end=1), "dst"), 5):
     ...     print(part.positions, part.taps, part.input)
     range(0, 1) range(0, 0) 0
     range(1, 7) range(0, 3) -2
     """
-    return tuple(part for whole in phases for part in _touching(whole, extent))
-
-
-def _touching(whole: AxisPart, extent: int) -> Iterator[AxisPart]:
-    """Cut a part into the positions that meet the input, and those before and after, which have no taps."""
-    reach, count = whole.by_tap * max(0, len(whole.taps) - 1), len(whole.positions)
-    low, high = whole.input + min(0, reach), whole.input + max(0, reach)
+    count, taps, step = whole.count, whole.taps, whole.by_position
+    farthest = max(map(abs, _ends(whole.input))) + abs(whole.by_tap) * whole.max_taps + whole.max_count * step + extent
+    first_input = whole.input.astype(np.int64 if farthest < FAR else object)
+    reach = whole.by_tap * np.maximum(0, taps - 1).astype(first_input.dtype)
+    low, high = first_input + np.minimum(0, reach), first_input + np.maximum(0, reach)
     first, end = (
-        min(max(0, -((first_input - bound) // whole.by_position)), count) if whole.taps else 0
-        for first_input, bound in ((high, 0), (low, extent))
+        np.where(taps > 0, np.clip(-((bound_input - bound) // step), 0, count), 0).astype(np.int64)
+        for bound_input, bound in ((high, 0), (low, extent))
     )
-    for begin, stop, taps in ((0, first, range(0)), (first, end, whole.taps), (end, count, range(0))):
-        if begin < stop:
-            first_input = whole.input + begin * whole.by_position if taps else 0
-            yield AxisPart(whole.positions[begin:stop], taps, first_input, whole.by_position, whole.by_tap)
+    ends = np.stack([np.zeros_like(first), first, end, count], 1)
+    phase, piece = np.nonzero(np.diff(ends) > 0)
+    begin, meets = ends[phase, piece], piece == 1
+    return replace(
+        whole,
+        first=whole.first[phase] + begin * whole.step,
+        count=ends[phase, piece + 1] - begin,
+        tap=np.where(meets, whole.tap[phase], 0),
+        taps=np.where(meets, taps[phase], 0),
+        input=np.where(meets, whole.input[phase] + begin * wrapped(step), 0),
+    )
+
+
+def _ends(numbers: Ints) -> tuple[int, int]:
+    return int(numbers.min()), int(numbers.max())
 
 
 def _existing(count: int, taps: int, first_input: int, by_position: int, by_tap: int, extent: int) -> Ints:

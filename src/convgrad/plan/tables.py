@@ -80,16 +80,29 @@ def offsets(extents: tuple[int, ...], strides: Strides) -> Ints:
     return offsets_so_far
 
 
-def merged(entries: Ints, step: int) -> Ints:
-    """Merge entries (byte offset, positions) that are adjacent in memory; positions are ``step`` bytes apart.
+def numbered(counts: Ints) -> tuple[Ints, Ints]:
+    """Return for each element of lists with these lengths the number of its list, and its number in the list.
 
-    >>> merged(np.array([[0, 2], [8, 2], [32, 2]]), 4).tolist()
-    [[0, 4], [32, 2]]
+    >>> [numbers.tolist() for numbers in numbered(np.array([2, 0, 3]))]
+    [[0, 0, 2, 2, 2], [0, 1, 0, 1, 2]]
+    """
+    lists = np.repeat(np.arange(len(counts)), counts)
+    return lists, np.arange(len(lists)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def merged(entries: Ints, step: int, lists: Ints) -> tuple[Ints, Ints]:
+    """Merge entries (byte offset, positions) that are adjacent in memory and in the same list.
+
+    Positions are ``step`` bytes apart. ``lists`` are the numbers of the entries' lists; return those that are left.
+
+    >>> [left.tolist() for left in merged(np.array([[0, 2], [8, 2], [32, 2], [40, 2]]), 4, np.array([0, 0, 0, 1]))]
+    [[[0, 4], [32, 2], [40, 2]], [0, 0, 1]]
     """
     if not len(entries):
-        return entries
-    starts = np.r_[True, entries[1:, 0] != entries[:-1, 0] + entries[:-1, 1] * step]
-    return np.stack([entries[starts, 0], np.add.reduceat(entries[:, 1], np.flatnonzero(starts))], 1)
+        return entries, lists
+    apart = (entries[1:, 0] != entries[:-1, 0] + entries[:-1, 1] * step) | (lists[1:] != lists[:-1])
+    starts = np.flatnonzero(np.append(True, apart))
+    return np.stack([entries[starts, 0], np.add.reduceat(entries[:, 1], starts)], 1), lists[starts]
 
 
 def evenly(count: int, into: int) -> list[tuple[int, int]]:

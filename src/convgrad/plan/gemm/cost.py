@@ -37,8 +37,8 @@ class Model:
         along = tiled_axis(view.axes, costs.spec)
         by_block: dict[tuple[int, ...], tuple[Costs, float]] = {}
         panel = read_bytes(view, costs.spec)
-        widths = _widths(view, costs.spec)
-        panels = len(widths) * max(widths) / sum(widths)
+        (vectors, count), *last = _widths(view, costs.spec)
+        panels = (count + len(last)) * vectors / (count * vectors + len(last))
         for cut in cuts(view, machine, costs.spec, threads, along):
             block = cut.loops["output_block"]
             if block not in by_block:
@@ -181,21 +181,23 @@ def tile_cycles(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tupl
     """Return the cycles of all micro-tiles of all groups."""
     k = spec.filled(view.k)
     adds = k if spec.amx_tiles else chain_adds(k, spec.k_per_add, machine)
-    widths = _widths(view, spec)
-    of_width = {v: _region_cycles(view, spec, v, block, adds) for v in set(widths)}
-    cycles = view.groups * sum(map(of_width.__getitem__, widths))
+    panels = 0.0
+    for vectors, count in _widths(view, spec):
+        panels += count * _region_cycles(view, spec, vectors, block, adds)
+    cycles = view.groups * panels
     if spec.a.in_place and spec.a.contiguous == CHANNELS and crowded(view):
         return cycles * shared.SET_CONFLICT_FACTOR
     return cycles * constants.PAIR_SPLIT_FACTOR if spec.reads_pairs and spec.k_per_add == 1 and view.k > 1 else cycles
 
 
-def _widths(view: ForwardNest, spec: GemmSpec) -> list[int]:
-    """Return the number of vectors of each panel of a group. A last panel of few columns may have one vector."""
+def _widths(view: ForwardNest, spec: GemmSpec) -> list[tuple[int, int]]:
+    """Return pairs (vectors, number of panels of a group). A last panel of few columns may have one vector."""
     full, remainder = divmod(view.n, spec.width)
-    widths = [spec.nr] * full
-    if remainder:
-        widths.append(1 if spec.single_vector and remainder <= spec.isa.lanes else spec.nr)
-    return widths
+    if not remainder:
+        return [(spec.nr, full)]
+    if not (spec.single_vector and remainder <= spec.isa.lanes):
+        return [(spec.nr, full + 1)]
+    return [(spec.nr, full), (1, 1)] if full else [(1, 1)]
 
 
 def _region_cycles(view: ForwardNest, spec: GemmSpec, vectors: int, block: tuple[int, ...], adds: float) -> float:

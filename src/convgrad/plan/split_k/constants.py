@@ -28,6 +28,7 @@ PACK_PAIRS_SPATIAL_NS = Rate(0.12, "ns", "packing of an element into compact bf1
 MIN_STORE_LINE = Count(4, "outputs", "minimum contiguous outputs for vector stores")
 SCRATCH_FACTOR = Rate(10.0, "times", "penalty on the time of plans that need more than MAX_SCRATCH_BYTES")
 MAX_PACK_ALL_BYTES = Count(8 << 20, "bytes", "maximum size of operands that a task packs all at once")
+MAX_PANELS = Count(4096, "panels", "most panels of an operand that a task needs to pack")
 MAX_INDIRECTION_FACTOR = Count(16, "times", "entries of all indirection tables, compared with one for an image")
 MAX_B_STRIDE_BYTES = Count(256, "bytes", "maximum stride between positions of a B that is read in place")
 MAX_B_READS = Count(5, "tiles", "maximum micro-tiles that read the same B in place; more make packing worthwhile")

@@ -15,6 +15,7 @@ from convgrad.plan.split_k.constants import (
     CACHE_WAYS,
     MAX_INDIRECTION_FACTOR,
     MAX_PACK_ALL_BYTES,
+    MAX_PANELS,
     PORTIONS_SHARE,
     PORTIONS_SUMS,
 )
@@ -64,6 +65,8 @@ def _parts(panels: Parts, threads: int) -> list[Parts]:
     counts = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64) if n * groups <= enough]
     divisions += [(groups, a, b, k) for a in counts for b in counts for k in counts if groups * a * b * k <= enough]
     divisions += [(groups, 16, 16, 1), (groups, 64, 64, 1)]
+    a, b = (-(-count // MAX_PANELS) for count in panels[1:3])
+    divisions += [(groups, a, 1, 1), (groups, 1, b, 1)] if max(a, b) > 1 else []
     weights = [(*c, 1) for c in dict.fromkeys(divisions) if c[1:] == (1, 1, 1) or all(map(le, c, panels))]
     images = (threads, 2 * threads, 4 * threads) if threads > 1 else ()
     return weights + [(1, 1, 1, 1, n) for n in images if n <= panels[-1]]
@@ -137,7 +140,7 @@ def _cache_block(
     room = max(machine.l2_bytes // 4, half - sums // levels) / max(1.0, position.held + position.read)  # positions
     if chains == 1:
         images = max(1, int(room / conv.positions) // images_a_chain) * images_a_chain
-        images = min(images, leaves * images_a_chain)
+        images = min(images, batch)
         return _block_of(0, images), int(position.packed * images * conv.positions) + sums
     positions = conv.positions / chains
     taken = max(1, min(int(room / positions), chains))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from convgrad.cached import cached_property
 from convgrad.plan.split_k.constants import MAX_FOLDED_CHANNELS, SPARSE_POSITIONS
-from convgrad.plan.tables import Ints, Strides, distinct
+from convgrad.plan.tables import Ints, Strides, distinct, numbered
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import SPLIT_TERMS, images_a_block, over_positions
 
@@ -162,7 +162,7 @@ class Segments:
     portion: Ints  # the number of the portion in the leaf; without portions, that of the chain
     odd: Ints  # whether position 0 of the row, counted from the begin of the portion, has an odd number
 
-    def part(self, chosen: slice | NDArray[np.bool_]) -> Segments:
+    def part(self, chosen: Ints | NDArray[np.bool_]) -> Segments:
         """Return some of the segments."""
         return Segments(**{name: column[chosen] for name, column in vars(self).items()})
 
@@ -178,9 +178,8 @@ def segments_of(nest: WeightsNest, portions: bool = False) -> Segments:
     begins = chains
     if portions:
         lengths = np.diff(chains, append=images * positions)
-        begins = np.concatenate(
-            [np.arange(begin, begin + length, SPLIT_TERMS) for begin, length in zip(chains, lengths, strict=True)]
-        )
+        chain, number = numbered(-(-lengths // SPLIT_TERMS))
+        begins = chains[chain] + number * SPLIT_TERMS
     starts, _ = distinct(np.r_[0 : images * positions : row, begins])
     number, portion = starts // row, np.searchsorted(begins, starts, side="right") - 1
     first, end = starts - number * row, np.r_[starts[1:], images * positions] - number * row
@@ -192,8 +191,7 @@ def segments_of(nest: WeightsNest, portions: bool = False) -> Segments:
 
 def shortened(segments: Segments, longest: int) -> Segments:
     """Cut segments into pieces of at most ``longest`` positions."""
-    count = -(-(segments.end - segments.first) // longest)
-    number = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    repeated = {name: np.repeat(column, count) for name, column in vars(segments).items()}
-    first = repeated["first"] + number * longest
-    return Segments(**repeated | {"first": first, "end": np.minimum(first + longest, repeated["end"])})
+    segment, number = numbered(-(-(segments.end - segments.first) // longest))
+    first = segments.first[segment] + number * longest
+    end = np.minimum(first + longest, segments.end[segment])
+    return replace(segments.part(segment), first=first, end=end)

@@ -37,7 +37,7 @@ from convgrad.plan.split_k.schedule import (
     tasks,
 )
 from convgrad.plan.split_k.taps import contiguous
-from convgrad.plan.tables import Ints, Schedule, Table, evenly, offsets, placed, wrapped
+from convgrad.plan.tables import Ints, Schedule, Table, evenly, numbered, offsets, placed, wrapped
 from convgrad.plan.tiling import SIDE, amx_step_cycles, balanced, step_cycles
 from convgrad.spec.order import SPLIT_TERMS, order_of, over_positions
 from convgrad.spec.problem import Problem
@@ -204,12 +204,13 @@ def _cache_blocks(nest: WeightsNest, plan: SplitKPlan, terms: Ints) -> tuple[lis
     leaves = -(-nest.conv.batch // nest.images_a_chain)
     ends = [min(leaf * nest.images_a_chain, nest.conv.batch) for _, leaf in evenly(leaves, plan.parts[-1])]
     step = plan.chains_a_cache_block or nest.chains
-    chains = [(first, min(first + step, nest.chains)) for first in range(0, nest.chains, step)]
+    first = np.arange(0, nest.chains, step)
+    chains = first, np.append(first[1:], nest.chains)
     nothing = (np.zeros(1, np.int64),) * 2  # no rows of PACKED
     tables = [
         cache_blocks_of(part, nest, chains, (nothing, nothing), plan, len(ends) == 1) for part in pairwise([0, *ends])
     ]
-    largest = max(int(_portions(terms[first:end]).sum()) for first, end in chains)
+    largest = int(np.add.reduceat(_portions(terms), first).max())
     return tables, largest * -(-plan.images_a_cache_block // nest.images_a_chain)
 
 
@@ -257,10 +258,8 @@ def _position_tables(nest: WeightsNest, terms: Ints) -> dict[str, Ints]:
     reads padding.
     """
     conv, (begins, portions) = nest.conv, (np.cumsum(terms) - terms, _portions(terms))
-    number = np.concatenate(
-        [begin + np.arange(many * SPLIT_TERMS) for begin, many in zip(begins, portions, strict=True)]
-    )
-    end = np.repeat(begins + terms, portions * SPLIT_TERMS)
+    chain, number = numbered(portions * SPLIT_TERMS)
+    number, end = begins[chain] + number, (begins + terms)[chain]
     within = number < end
     image, position = np.divmod(np.minimum(number, end - 1), conv.positions)
     places: dict[str, Ints] = {

@@ -20,7 +20,7 @@ from convgrad.plan.split_k.cuts import panels_of
 from convgrad.plan.split_k.nest import Segments, WeightsNest, per_group, segments_of, shortened
 from convgrad.plan.split_k.operands import OperandStrides, operands_of
 from convgrad.plan.split_k.recipe import DEPTHWISE, Parts, SplitKPlan, SplitKSpec
-from convgrad.plan.split_k.segments import ImageTables, image_tables, indirection_of
+from convgrad.plan.split_k.segments import PACKED, ImageTables, PackedRows, image_tables, indirection_of
 from convgrad.plan.split_k.taps import contiguous, margins, tap_tables
 from convgrad.plan.tables import Ints, Schedule, Table, evenly, placed
 
@@ -82,13 +82,13 @@ def schedule(nest: WeightsNest, plan: SplitKPlan, accumulate: bool) -> Schedule:
     leaves = -(-conv.batch // nest.images_a_chain)
     ends = [min(leaf * nest.images_a_chain, conv.batch) for _, leaf in evenly(leaves, plan.parts[-1])]
     shared = len(ends) > 1
-    spans = [_spans(image.packed[tensor]) for tensor in plan.operands]
+    spans = [_spans(image.packed[tensor].counts) for tensor in plan.operands]
     cache_blocks = [cache_blocks_of(part, nest, image.chains, spans, plan, not shared) for part in pairwise([0, *ends])]
     chains, levels = chains_table(nest, *_segments_of_chains(nest, segments), leaves, shared)
     panels = panels_of(nest, spec, plan.operands)[:4]
     all_tasks = tasks(panels, plan.parts, list(map(len, cache_blocks)), leaves * spec.tile_bytes)
     by_operand = {
-        name: operand_numbers(nest, plan, operand, image.max_k[operand.tensor])
+        name: operand_numbers(nest, plan, operand, image.packed[operand.tensor].max_k)
         for name, operand in zip(OPERANDS, operands, strict=True)
     }
     scratch, scratch_bytes = scratch_of(
@@ -131,7 +131,7 @@ def _image_tables(image: ImageTables, plan: SplitKPlan) -> dict[str, Ints]:
     """Return the tables that all images share: what is packed of A and B, the segments and the indirection table."""
     packed = zip(OPERANDS, plan.operands, strict=True)
     return {
-        **{f"{name}.packed": np.concatenate(image.packed[tensor]) for name, tensor in packed},
+        **{f"{name}.packed": image.packed[tensor].rows for name, tensor in packed},
         "segments": image.segments,
         "indirection": image.indirection,
     }
@@ -251,25 +251,27 @@ def _depthwise_prefetch(nest: WeightsNest, operand_strides: OperandStrides) -> i
     return rows * nest.strides(operand_strides.tensor)[-2] * strides[-2]
 
 
-def _next_cache_block(packed: tuple[Ints, ...], images: int) -> int:
+def _next_cache_block(packed: PackedRows, images: int) -> int:
     """Return the bytes from a cache block's operand to the next one's; ``images`` if blocks are whole images."""
-    return int(packed[1][0, 0] - packed[0][0, 0]) if len(packed) > 1 and all(map(len, packed[:2])) else images
+    (count, *others), at = packed.counts.tolist(), packed.rows[:, PACKED.index("offset")]
+    return int(at[count] - at[0]) if others and count and others[0] else images
 
 
 def cache_blocks_of(
     part: tuple[int, int],
     nest: WeightsNest,
-    chains: Sequence[tuple[int, int]],
+    chains: tuple[Ints, Ints],
     spans: Sequence[tuple[Ints, Ints]],
     plan: SplitKPlan,
     stores: bool,
 ) -> Ints:
     """Return rows of CACHE_BLOCK for a range of images, in summation order. Its last row has ``stores``.
 
-    ``chains`` are the ranges of chains of the cache blocks of an image. ``spans`` are the rows of PACKED of A and of B.
+    ``chains`` are the first and the end of the chains of each cache block of an image. ``spans`` are the rows of PACKED
+    of A and of B.
     """
     (begin, batch), images = part, plan.images_a_cache_block
-    begins, ends = np.array(chains, np.int64).T
+    begins, ends = chains
     first = np.arange(begin, batch, images)[:, None]
     taken = np.minimum(images, batch - first)
     many = nest.chains > 1  # otherwise a chain sums whole images
@@ -291,9 +293,8 @@ def cache_blocks_of(
     return CACHE_BLOCK.table(stores_after.size, stores=stores_after, **arrays)
 
 
-def _spans(packed: Sequence[Ints]) -> tuple[Ints, Ints]:
+def _spans(counts: Ints) -> tuple[Ints, Ints]:
     """Return for each cache block its first row of PACKED, and how many it has."""
-    counts = np.array([len(rows) for rows in packed], np.int64)
     return np.cumsum(counts) - counts, counts
 
 

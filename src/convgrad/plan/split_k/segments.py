@@ -19,17 +19,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import prod
 
 import numpy as np
 
 from convgrad.plan.records import Record
+from convgrad.plan.regions import FAR
 from convgrad.plan.split_k.nest import Segments, WeightsNest
 from convgrad.plan.split_k.operands import OperandStrides
 from convgrad.plan.split_k.recipe import SplitKSpec
 from convgrad.plan.split_k.taps import margins
-from convgrad.plan.tables import Ints, distinct, merged, wrapped
+from convgrad.plan.tables import Ints, distinct, merged, numbered, wrapped
 from convgrad.spec.geometry import Axis
 
 SEGMENT = Record(
@@ -64,19 +64,25 @@ class Indirection:
             below *= extent
         return rows
 
-    def reached(self, rows: Ints) -> tuple[int, Ints]:
-        """Return the numbers that ``rows`` of dst have with all taps: the smallest, and a mask from the smallest on."""
+    def reached(self, rows: Ints, begins: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return the numbers that the rows of dst of each cache block have with all taps.
+
+        ``rows`` ascend in each cache block, which begins at one of ``begins``. Return for each cache block its smallest
+        number and the begin of its mask, which has the numbers from the smallest on, and the masks of all cache blocks.
+        """
         numbers = self.rows[rows]
-        first = int(numbers.min())
-        mask = np.zeros(int(numbers.max()) - first + int(self.taps[-1]) + 1, bool)
-        mask[numbers - first] = True
+        first, last = numbers[begins], numbers[np.append(begins[1:], len(rows)) - 1]
+        sizes = last - first + self.taps[-1] + 1
+        at = np.cumsum(sizes) - sizes
+        mask = np.zeros(sizes.sum(), bool)
+        mask[numbers + np.repeat(at - first, np.diff(begins, append=len(rows)))] = True
         for step, count in self.steps:
             covered = 1
             while covered < count:  # each pass doubles the number of taps that the mask covers
                 more = min(covered, count - covered)
                 mask[more * step :] |= mask[: max(0, len(mask) - more * step)].copy()
                 covered += more
-        return first, mask
+        return first, at, mask
 
 
 def indirection_of(axes: Sequence[Axis]) -> Indirection:
@@ -148,14 +154,33 @@ def existing_rows(axes: Sequence[Axis]) -> Ints:
 
 
 @dataclass(frozen=True)
+class PackedRows:
+    """What is packed of a tensor: rows of PACKED, in the order of the cache blocks of an image."""
+
+    rows: Ints
+    counts: Ints  # the number of rows of each cache block
+    max_k: int  # positions packed for the largest cache block
+
+    @classmethod
+    def of(cls, rows: Ints, block: Ints, blocks: int, step: int, padding: int = 0) -> PackedRows:
+        """Return rows of ``blocks`` cache blocks, each with the number of its cache block.
+
+        Rows are merged if they are adjacent, ``step`` bytes per position, and no ``padding`` is packed with each row.
+        """
+        max_k = np.bincount(block, rows[:, 1] + padding, blocks).max()
+        if not padding:
+            rows, block = merged(rows, step, block)
+        return cls(rows, np.bincount(block, minlength=blocks), int(max_k))
+
+
+@dataclass(frozen=True)
 class ImageTables:
     """The tables of an image, in the order of its cache blocks."""
 
-    chains: tuple[tuple[int, int], ...]  # for each cache block: the first chain, and the end after the last
-    packed: Mapping[str, tuple[Ints, ...]]  # for each tensor and cache block: rows of PACKED
+    chains: tuple[Ints, Ints]  # for each cache block: the first chain, and the end after the last
+    packed: Mapping[str, PackedRows]  # by tensor
     segments: Ints  # rows of SEGMENT, for all chains of a leaf
     indirection: Ints  # byte offsets of rows of src, or NO_ROW
-    max_k: Mapping[str, int]  # for each tensor: positions packed for the largest cache block
 
 
 def image_tables(
@@ -170,32 +195,17 @@ def image_tables(
 
     A cache block has ``chains_a_cache_block`` chains, or all chains if this is 0.
     """
-    image = _Image(nest, segments, spec, {operand.tensor: operand for operand in operands}, indirection)
     step = chains_a_cache_block or nest.chains
-    begins = [0]
+    begins = np.zeros(1, np.int64)
     a_row = 1 if nest.pointwise else nest.chains_a_row
     # Cache blocks end where rows end, because a block with parts of two rows would pack both rows.
     if a_row > 1 and (step < a_row or step % a_row):
-        begins = [int(chain) for chain in segments.chain[(segments.first == 0) & (segments.image == 0)]]
-    chains = tuple(
-        (b, min(b + step, end)) for begin, end in pairwise([*begins, nest.chains]) for b in range(begin, end, step)
-    )
-    ends = np.searchsorted(segments.chain, [0, *(end for _, end in chains)])
-    blocks, count = [], 0
-    for first, end in pairwise(ends):
-        blocks.append(image.cache_block(slice(first, end), count))
-        count += len(blocks[-1][3])
-    src, dst, segments_of_blocks, indirections = ([block[i] for block in blocks] for i in range(4))
-    return ImageTables(
-        chains,
-        {"src": tuple(src), "dst": tuple(dst)},
-        np.concatenate(segments_of_blocks),
-        np.concatenate(indirections),
-        {
-            "src": max(int((packed[:, 1] + sum(margins(nest, spec))).sum()) for packed in src),
-            "dst": max(int(packed[:, 1].sum()) for packed in dst),
-        },
-    )
+        begins = segments.chain[(segments.first == 0) & (segments.image == 0)]
+    row, number = numbered(-(-np.diff(begins, append=nest.chains) // step))
+    first = begins[row] + number * step
+    by_tensor = {operand.tensor: operand for operand in operands}
+    image = _Image(nest, segments, spec, by_tensor, indirection, np.searchsorted(segments.chain, first))
+    return ImageTables((first, np.append(first[1:], nest.chains)), *image.tables())
 
 
 @dataclass(frozen=True)
@@ -207,56 +217,110 @@ class _Image:
     spec: SplitKSpec
     operands: Mapping[str, OperandStrides]  # by tensor
     indirection: Indirection
+    begins: Ints  # the first segment of each cache block
 
-    def cache_block(self, part: slice, before: int) -> tuple[Ints, Ints, Ints, Ints]:
-        """Return the tables of a cache block: rows of PACKED of src and of dst, rows of SEGMENT, indirection entries.
+    def tables(self) -> tuple[Mapping[str, PackedRows], Ints, Ints]:
+        """Return what is packed, rows of SEGMENT and the indirection table, of all cache blocks at once.
 
-        ``part`` is the range of its segments. ``before`` is the number of indirection entries of earlier cache blocks.
+        An image can have so many cache blocks that a loop over them would take longer than the kernel.
         """
-        nest, inner, src, dst = self.nest, self.nest.conv.axes[-1], self.operands["src"], self.operands["dst"]
-        segments = self.segments.part(part)
-        of_image = segments.part(segments.image == 0)  # other images of a leaf are packed in the same way
-        row, first, end = of_image.row, of_image.first, of_image.end
-        number, reached = self.indirection.reached(row)
-        numbers = np.flatnonzero(reached)
-        source = self.indirection.src_rows(number + numbers)
-        present, slot = distinct(source[source >= 0])
-        extent = nest.conv.positions if nest.pointwise else inner.src
-        i0 = min(extent, max(0, int(first.min()) * inner.stride - inner.pad_begin))
-        i1 = (int(end.max()) - 1) * inner.stride + (inner.kernel - 1) * inner.dilation - inner.pad_begin + 1
-        width = max(0, min(extent, i1) - i0)
-        left, right = margins(nest, self.spec)
-        src_rows, dst_rows = self._rows("src", present), self._rows("dst", row)
-        if nest.pointwise:
-            src_packed, dst_packed = (self._rows_of(tensor, i0, width) for tensor in ("src", "dst"))
-        else:
-            src_packed = PACKED.table(len(present), offset=src_rows + i0 * src.k, count=width)
-            dst_packed = PACKED.table(len(row), offset=dst_rows + first * dst.k, count=end - first)
-        if src.operand.in_place:
-            x = src_rows[slot] - wrapped(inner.pad_begin * src.k)
-        else:
-            x = slot * ((left + width + right) * src.step) + wrapped((left - i0 - inner.pad_begin) * src.step)
-        y = dst_rows if dst.operand.in_place else (np.cumsum(end - first) - end) * dst.step
-        there = np.searchsorted(row, segments.row)  # for each segment of the leaf, one of its row in the first image
-        indirection = np.full(len(reached), NO_ROW)
-        if width:
-            assert not (x == NO_ROW).any(), "an offset of a row would stand for padding"
-            indirection[numbers[source >= 0]] = x
-        entry = self.indirection.rows[segments.row] - number + before
-        number_of_portion = segments.portion - segments.portion[0]
+        segments, indirection, numbers = self.segments, self.indirection, np.arange(len(self.begins))
+        block = np.repeat(numbers, np.diff(self.begins, append=len(segments.row)))
+        first_image = segments.image == 0  # other images of a leaf are packed in the same way
+        of_image, block_of_row = segments.part(first_image), block[first_image]
+        row = of_image.row
+        begins = np.searchsorted(block_of_row, numbers)
+        smallest, at, reached = indirection.reached(row, begins)
+        entries = np.flatnonzero(reached)
+        block_of_entry = np.searchsorted(at, entries, side="right") - 1
+        source = indirection.src_rows(entries + (smallest - at)[block_of_entry])
+        entries, block_of_entry, source = (column[source >= 0] for column in (entries, block_of_entry, source))
+        extent = prod(indirection.extents)
+        present, slot = distinct(block_of_entry * extent + source)
+        block_of_src, present = np.divmod(present, extent)
+        columns = self._columns(np.minimum.reduceat(of_image.first, begins), np.maximum.reduceat(of_image.end, begins))
+        _, width = columns
+        slot_in_block = slot - np.searchsorted(block_of_src, numbers)[block_of_entry]
+        x = self._offsets_of_src(present[slot], slot_in_block, block_of_entry, columns)
+        read = width[block_of_entry] > 0
+        assert not (x[read] == NO_ROW).any(), "an offset of a row would stand for padding"
+        offsets_of_src = np.full(len(reached), NO_ROW)
+        offsets_of_src[entries[read]] = x[read]
+        y, dst_packed = self._offsets_of_dst(of_image, block_of_row, begins)
+        rows = len(indirection.rows)
+        # for each segment of the leaf, one of its row in the first image
+        there = np.searchsorted(block_of_row * rows + row, block * rows + segments.row)
         rows_of_segments = SEGMENT.table(
             len(segments.row),
             image=segments.image,
             first=segments.first,
             end=segments.end,
             dst=y[there],
-            row=entry * indirection.itemsize,
+            row=(indirection.rows[segments.row] + (at - smallest)[block]) * offsets_of_src.itemsize,
             odd=segments.odd,
-            of_portion=np.bincount(number_of_portion)[number_of_portion],
+            of_portion=np.bincount(segments.portion)[segments.portion],
         )
-        if not left + right:
-            src_packed = merged(src_packed, src.k)
-        return src_packed, merged(dst_packed, dst.k), rows_of_segments, indirection
+        return (
+            self._packed((present, block_of_src), columns, (dst_packed, block_of_row)),
+            rows_of_segments,
+            offsets_of_src,
+        )
+
+    def _offsets_of_src(self, rows: Ints, slots: Ints, block: Ints, columns: tuple[Ints, Ints]) -> Ints:
+        """Return the byte offsets of position 0 of rows of src, or of their ``slots`` if they are packed.
+
+        ``block`` has their cache blocks, whose ``columns`` are packed.
+        """
+        src, pad, (i0, width), (left, right) = self.operands["src"], self._pad, columns, margins(self.nest, self.spec)
+        if src.operand.in_place:
+            return self._rows("src", rows) - wrapped(pad * src.k)
+        offsets: Ints = slots * ((left + width + right) * src.step)[block]
+        return offsets + ((left - i0 - wrapped(pad)) * src.step)[block]
+
+    def _offsets_of_dst(self, segments: Segments, block: Ints, begins: Ints) -> tuple[Ints, Ints]:
+        """Return the byte offsets of position 0 of the rows of segments of an image, and rows of PACKED."""
+        dst, offset, lengths = self.operands["dst"], self._rows("dst", segments.row), segments.end - segments.first
+        packed = PACKED.table(len(lengths), offset=offset + segments.first * dst.k, count=lengths)
+        if not dst.operand.in_place:
+            before = np.cumsum(lengths) - lengths
+            offset = (before - before[begins][block] - segments.first) * dst.step
+        return offset, packed
+
+    def _packed(
+        self, src_rows: tuple[Ints, Ints], columns: tuple[Ints, Ints], dst_rows: tuple[Ints, Ints]
+    ) -> Mapping[str, PackedRows]:
+        """Return what is packed of each tensor.
+
+        ``src_rows`` are numbers of rows of src and their cache blocks, whose ``columns`` are packed. ``dst_rows`` are
+        rows of PACKED and their cache blocks.
+        """
+        (i0, width), (rows, block), src = columns, src_rows, self.operands["src"]
+        if self.nest.pointwise:
+            src_packed, dst_packed = (self._rows_of(tensor, *columns) for tensor in ("src", "dst"))
+        else:
+            offset = self._rows("src", rows) + (i0 * src.k)[block]
+            src_packed, dst_packed = (PACKED.table(len(rows), offset=offset, count=width[block]), block), dst_rows
+        return {
+            "src": PackedRows.of(*src_packed, len(i0), src.k, sum(margins(self.nest, self.spec))),
+            "dst": PackedRows.of(*dst_packed, len(i0), self.operands["dst"].k),
+        }
+
+    @property
+    def _pad(self) -> int:
+        return self.nest.conv.axes[-1].pad_begin
+
+    def _columns(self, first: Ints, end: Ints) -> tuple[Ints, Ints]:
+        """Return the first src position of a row that each cache block reads, and the number of these positions.
+
+        A cache block has the positions of dst from ``first`` to ``end``.
+        """
+        nest, inner = self.nest, self.nest.conv.axes[-1]
+        extent = nest.conv.positions if nest.pointwise else inner.src
+        kind = np.int64 if inner.span + inner.pad_begin + extent < FAR else object
+        low = first.astype(kind) * inner.stride - inner.pad_begin
+        high = (end.astype(kind) - 1) * inner.stride + inner.effective_kernel - inner.pad_begin
+        i0, i1 = (np.clip(bound, 0, extent).astype(np.int64) for bound in (low, high))
+        return i0, i1 - i0
 
     def _rows(self, tensor: str, numbers: Ints) -> Ints:
         """Return the byte offsets in an image of the rows with these row-major numbers."""
@@ -267,10 +331,14 @@ class _Image:
             rows = rows + index * stride
         return rows
 
-    def _rows_of(self, tensor: str, first: int, count: int) -> Ints:
-        """Return rows of PACKED for ``count`` positions of a pointwise image, one for each row of positions."""
-        row, step = self.nest.conv.axes[-1].dst, self.nest.strides(tensor)[-1]
-        begin = np.arange(first // row, -(-(first + count) // row)) * row
-        start, stop = np.maximum(begin, first), np.minimum(begin + row, first + count)
-        offset = self._rows(tensor, begin // row) + (start - begin) * step
-        return PACKED.table(begin.size, offset=offset, count=stop - start)
+    def _rows_of(self, tensor: str, first: Ints, count: Ints) -> tuple[Ints, Ints]:
+        """Return rows of PACKED for a range of positions of each cache block of a pointwise image, one for each row.
+
+        Also return the number of the cache block of each row.
+        """
+        row, step, end = self.nest.conv.axes[-1].dst, self.nest.strides(tensor)[-1], first + count
+        block, number = numbered(-(-end // row) - first // row)
+        at = first[block] // row + number
+        start, stop = np.maximum(at * row, first[block]), np.minimum(at * row + row, end[block])
+        offset = self._rows(tensor, at) + (start - at * row) * step
+        return PACKED.table(at.size, offset=offset, count=stop - start), block
