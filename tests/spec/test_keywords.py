@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import time
 from types import FunctionType
 from typing import Any
@@ -13,8 +14,9 @@ import pytest
 
 import convgrad
 from convgrad import InvalidAttributeError
+from convgrad.spec.check import check_names
 from convgrad.spec.foreign import TAUGHT
-from convgrad.spec.operators import OPERATORS, find
+from convgrad.spec.operators import OPERATORS, Operator, find
 
 SRC, WEIGHTS = np.ones((2, 9, 8, 3), np.float32), np.ones((3, 3, 3, 4), np.float32)
 FUNCTIONS = [n for n in convgrad.__all__ if hasattr(getattr(convgrad, n), "operator")]
@@ -123,6 +125,38 @@ def test_what_a_hint_writes_is_taken() -> None:
 
 def test_the_kernel_of_a_weight_gradient_is_in_its_shape() -> None:
     assert "part of weights_shape" in refusal("convolution_backward_weights", kernel_size=3)
+
+
+SHAPES = {
+    "weights": ("weights_shape", "weight_shape", "filter_shape"),
+    "src": ("dst_shape", "output_shape", "input_shape"),
+}
+
+
+@pytest.mark.parametrize("op", [op for op in OPERATORS if op.attribute("strides")], ids=lambda op: op.name)
+def test_a_shape_is_taught_by_names_of_its_own_tensor(op: Operator) -> None:
+    """The shape of the kernel is not that of the weights, and neither is that of the data."""
+    shape = next((port for port in op.operands if port.is_shape), None)
+    for tensor, names in SHAPES.items():
+        for name in names:
+            if op.attribute("weights_shape" if tensor == "weights" else "dst_shape") is None:
+                with pytest.raises(InvalidAttributeError) as caught:
+                    check_names(op, {name: (1, 1, 1)}, 1)
+                asks = shape is not None and shape.tensor == tensor
+                assert ("Pass " in str(caught.value)) == asks, caught.value
+                assert "Did you mean" not in str(caught.value)
+    with pytest.raises(InvalidAttributeError, match="kernel"):
+        check_names(op, {"kernel_shape": (1,)}, 1)
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_a_hint_names_what_the_function_has(name: str) -> None:
+    parameters = {*inspect.signature(getattr(convgrad, name)).parameters}
+    for foreign in {*TAUGHT} - parameters:
+        words = refusal(name, **{foreign: 1})
+        for meant in re.findall(r"(?:Did you mean|Use) (\w+)[=?,]", words):
+            assert meant in parameters or "have a type of their own" in refusal(name, **{meant: 1}), words
+        assert "transpose" not in name or "Use a transposed" not in words
 
 
 def test_no_name_is_taught_that_is_an_attribute_of_every_operator() -> None:
