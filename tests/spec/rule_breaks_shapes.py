@@ -95,7 +95,7 @@ ROWS = [
          "ConvTranspose weights are (in_channels, out_channels / groups)", "here (4, 4, 3) in IOX")),
     Row("G4", TRANSPOSE, [(1, 3, 4), (3, 8, 2)], {"groups": 2}, ("They fit (in_channels / groups,", "(3, 4, 4)")),
     Row("G4", T_DATA, [(1, 7, 8), (3, 8, 2)], {"groups": 2}, (
-        "diff_dst channels must be weights channels x groups = 8 x 2", "(in_channels, out_channels / groups)", "(3, 4, 4)",
+        "diff_dst channels must be weights channels x groups = 8 x 2", "(in_channels, out_channels /", "(3, 4, 4)",
     )),
     Row("G4", T_WEIGHTS, [(1, 3, 4), (1, 7, 8), [3, 8, 2]], {"groups": 2}, ("(in_channels / groups, out", "(3, 4, 4)")),
     # G5
