@@ -99,6 +99,16 @@ def test_other_libraries_names_are_taught(name: str, value: Any, words: str) -> 
     assert words in refusal("convolution", **{name: value})
 
 
+@pytest.mark.parametrize("value", [2, [], (), [2, 2], [(0, 1)], np.int64(1)])
+@pytest.mark.parametrize("name", ["stride", "dilation", "padding", "pads", "lhs_dilation"])
+def test_a_hint_without_a_number_of_axes_has_no_empty_list(name: str, value: Any) -> None:
+    """Attributes of a graph are checked before its shapes are known."""
+    for operator in ("Convolution", "ConvTranspose"):
+        with pytest.raises(InvalidAttributeError) as caught:
+            check_names(find(operator), {name: value})
+        assert "[]" not in str(caught.value)
+
+
 def test_bias_operators_are_taught_what_they_have() -> None:
     assert ". Did you mean threads?" in refusal("bias_add", num_threads=2)
     assert refusal("bias_add", layout="NHWC").endswith("'NXC' (channels last) or 'NCX' [A1]")

@@ -40,10 +40,13 @@ def _fits(name: str, *integers: int) -> bool:
 
 
 def _per_axis(name: str, value: object, axes: int) -> list[int] | None:
-    """Return one integer per axis from an integer or a sequence; None if the value is not legal for the attribute."""
+    """Return one integer per axis from an integer or a sequence; None if the value is not legal for the attribute.
+
+    The number of axes is 0 if it is unknown.
+    """
     integer = _integer(value)
     integers = _integers(value) if integer is None else [integer] * axes
-    return integers if integers is not None and len(integers) == axes and _fits(name, *integers) else None
+    return integers if integers and len(integers) == axes and _fits(name, *integers) else None
 
 
 def per_axis(name: str, value: object, axes: int) -> str:
@@ -90,11 +93,11 @@ def _pads(op: Operator, value: Any, axes: int) -> str:
     items = list(islice(value, 2 * LARGEST_RANK)) if isinstance(value, Iterator) else value
     begin = end = _per_axis("pads_begin", items, axes)
     numbers = _integers(items)
-    if begin is None and numbers is not None and len(numbers) == 2 * axes and _fits("pads_begin", *numbers):
+    if begin is None and numbers and len(numbers) == 2 * axes and _fits("pads_begin", *numbers):
         begin, end = numbers[:axes], numbers[axes:]
     is_short = isinstance(items, list | tuple) and len(items) <= axes
     pairs = [_per_axis("pads_begin", pair, 2) or [] for pair in items] if is_short else []
-    if begin is None and len(pairs) == axes and all(pairs):
+    if begin is None and pairs and len(pairs) == axes and all(pairs):
         begin, end = ([pair[side] for pair in pairs] for side in (0, 1))
     if begin is None:
         return "Pads are pads_begin and pads_end, one integer per spatial axis each, or follow from auto_pad"
