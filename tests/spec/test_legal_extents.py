@@ -177,6 +177,20 @@ def test_a8_is_said_only_if_a_shape_mends_the_call(stride: int) -> None:
             assert refusal(OLD_DATA, (1, dst, 1), (kernel, 1, 1), (1, src, 1), **attributes) is None, message
 
 
+@pytest.mark.parametrize("operator", [DATA, OLD_DATA])
+def test_a8_names_another_way_only_if_it_mends_the_call(operator: str) -> None:
+    """Output padding is left out on all axes or on none."""
+    for kernel, strides in product(product(KERNELS, KERNELS), product(STRIDES, STRIDES)):
+        shapes, attributes = ((1, 2, 2, 1), (*kernel, 1, 1)), {"strides": [*strides], "auto_pad": "same_lower"}
+        message = str(refusal(operator, *shapes, **attributes, output_padding=[0, 0]))
+        assert message.endswith("[A8]"), message
+        assert ("leave output_padding out" in message) == (refusal(operator, *shapes, **attributes) is None), message
+        explicit = {"strides": [*strides], "dilations": [1, 1]}
+        message = str(refusal(operator, *shapes, **explicit))
+        padded = refusal(operator, *shapes, **explicit, output_padding=[0, 0])
+        assert message == "None" or ("give output_padding" in message and "[A8]" not in str(padded)), message
+
+
 @shares
 def test_g6_weight_gradient_accepts_what_the_forward_makes(pads: dict[str, Any], share: int) -> None:
     for window, src in product(windows(pads, share), range(8)):

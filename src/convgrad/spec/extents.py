@@ -209,17 +209,17 @@ def _backward_data(call: CanonicalShapes) -> tuple[Axis, ...]:
                 for r, o in zip(_axis_rules(call), call.shapes["dst"][2:], strict=True)
             )
             name = next(port.name for port in call.op.operands if port.is_shape)
-            ways = _without_shape(same, padding is not None)
-            call.refuse("A8", f"{name} must be given{ways}; legal extents by spatial axis: {legal}")
+            call.refuse("A8", f"{name} must be given{_without_shape(call)}; legal extents by spatial axis: {legal}")
         axes.append(rule.axis(src, dst, pads))
     return tuple(axes)
 
 
-def _without_shape(same: bool, padded: bool) -> str:
+def _without_shape(call: CanonicalShapes) -> str:
     """Return a hint about other attributes that would determine the shape of a data gradient's result."""
-    if not same:
+    if not _same(call):
         return ", or give output_padding"
-    return ", or leave output_padding out where E >= s" if padded else ", because E < s on an axis"
+    determined = all(rule.effective >= rule.stride for rule in _axis_rules(call))
+    return ", or leave output_padding out" if determined else ", because E < s on an axis"
 
 
 def _backward_data_given(call: CanonicalShapes) -> tuple[Axis, ...]:
