@@ -143,7 +143,7 @@ def named(what: str | DTypeLike | Format) -> Format | None:
     if isinstance(what, str) and what in FORMATS:
         return FORMATS[what]
     try:
-        return of_dtype(np.dtype(what))
+        return of_dtype(np.dtype(what)) if what else None  # NumPy's default, f64, is for None and ""
     except Exception:  # NumPy may raise almost any exception for a wrong string
         return None
 

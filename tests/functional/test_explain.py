@@ -18,7 +18,9 @@ from convgrad.engines.settings import count
 from convgrad.formats import FORMATS
 from convgrad.functional.explain import Explanation
 from convgrad.notation import DIRECTIONS, problem
+from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.layouts import DATA
+from convgrad.spec.work import needed_flops
 from tests.net import problems_of
 from tests.support.tiers import tiers
 
@@ -204,3 +206,12 @@ def test_no_instruction_set_is_numpy_with_a_warning(monkeypatch: pytest.MonkeyPa
             assert isas.isa() is None
     finally:
         isas._host_isas.cache_clear()
+
+
+def test_work_without_padding_counts_the_pairs_that_meet() -> None:
+    """Also if the kernel has more taps than dst has positions: then positions are counted, in no time."""
+    for src, dst, kernel, stride, dilation, pad in product(range(5), range(4), range(1, 5), (1, 2), (1, 3), range(4)):
+        axis = Axis(src, dst, kernel, stride, dilation, pad, 2)
+        pairs = [p * stride + k * dilation - pad for p in range(dst) for k in range(kernel)]
+        assert needed_flops(Conv(1, 1, 1, 1, (axis,))) == 2 * sum(0 <= i < src for i in pairs), axis
+    assert needed_flops(Conv(1, 1, 1, 1, (Axis(2**40, 1, 2**40),))) == 2**41

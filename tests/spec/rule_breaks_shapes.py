@@ -92,12 +92,12 @@ ROWS = [
     # ConvTranspose weights are (in, out/g); (in/g, out) is a slip that gets its own words
     Row("G4", TRANSPOSE, [(1, 4, 3), (2, 8, 3)], {"groups": 2, "data_format": "NCX", "weights_format": "IOX"},
         ("src channels must be weights channels = 2; got 4", "They fit (in_channels / groups, out_channels)",
-         "ConvTranspose weights are (in_channels, out_channels / groups)", "here (4, 4)")),
-    Row("G4", TRANSPOSE, [(1, 3, 4), (3, 8, 2)], {"groups": 2}, ("They fit (in_channels / groups,", "(4, 4)")),
+         "ConvTranspose weights are (in_channels, out_channels / groups)", "here (4, 4, 3) in IOX")),
+    Row("G4", TRANSPOSE, [(1, 3, 4), (3, 8, 2)], {"groups": 2}, ("They fit (in_channels / groups,", "(3, 4, 4)")),
     Row("G4", T_DATA, [(1, 7, 8), (3, 8, 2)], {"groups": 2}, (
-        "diff_dst channels must be weights channels x groups = 8 x 2", "(in_channels, out_channels / groups)", "(4, 4)",
+        "diff_dst channels must be weights channels x groups = 8 x 2", "(in_channels, out_channels /", "(3, 4, 4)",
     )),
-    Row("G4", T_WEIGHTS, [(1, 3, 4), (1, 7, 8), [3, 8, 2]], {"groups": 2}, ("(in_channels / groups, out", "(4, 4)")),
+    Row("G4", T_WEIGHTS, [(1, 3, 4), (1, 7, 8), [3, 8, 2]], {"groups": 2}, ("(in_channels / groups, out", "(3, 4, 4)")),
     # G5
     Row("G5", CONV, [X, (0, 1, 1)], {}, ("weights must have no empty dimension; got (0, 1, 1)",)),
     Row("G5", WEIGHTS, [X, Y, [3, 0, 1]], {}, ("weights_shape must have no empty dimension; got (3, 0, 1)",)),

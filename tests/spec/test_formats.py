@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import pickle
 from fractions import Fraction
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+import convgrad
 from convgrad.formats import (
     ACCUMULATIONS,
     BF16,
@@ -144,3 +146,25 @@ def test_names() -> None:
     assert named(ml_dtypes.bfloat16) is named("bfloat16") is BF16
     assert named("int8") is named("nonsense") is None
     assert of_dtype(np.dtype(">f8")) is F64
+
+
+@pytest.mark.parametrize("what", [None, "", b"", 0, (), [], pytest.param(10**5000, id="long")])
+def test_nothing_is_not_the_default_of_numpy(what: Any) -> None:
+    """NumPy makes f64 of None and of the empty string."""
+    assert named(what) is None
+    with pytest.raises(convgrad.InvalidDataTypeError, match="operand_type must be one of f32, bf16"):
+        convgrad.explain("Convolution", (1, 5, 2), (3, 2, 2), operand_type=what)
+    if what is not None:
+        with pytest.raises(convgrad.InvalidDataTypeError, match="dtype must be one of f32, bf16"):
+            convgrad.convolution(np.ones((1, 5, 2)), np.ones((3, 2, 2)), dtype=what)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_the_view_of_bits_that_an_error_names_is_taken(library: str) -> None:
+    module = pytest.importorskip(library)
+    src, weights = module.zeros((1, 5, 2), dtype=module.uint16), module.zeros((3, 2, 2), dtype=module.uint16)
+    with pytest.raises(convgrad.InvalidDataTypeError, match="The bits of bf16 are ") as caught:
+        convgrad.convolution(src, weights)
+    scope = {library: module, "ml_dtypes": ml_dtypes, "src": src}
+    view = eval(str(caught.value).partition("are ")[2].partition(" [")[0], scope)
+    assert convgrad.convolution(view, weights.view(view.dtype)).dtype == view.dtype

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import time
 from types import FunctionType
 from typing import Any
@@ -13,8 +14,9 @@ import pytest
 
 import convgrad
 from convgrad import InvalidAttributeError
+from convgrad.spec.check import check_names
 from convgrad.spec.foreign import TAUGHT
-from convgrad.spec.operators import OPERATORS, find
+from convgrad.spec.operators import OPERATORS, Operator, find
 
 SRC, WEIGHTS = np.ones((2, 9, 8, 3), np.float32), np.ones((3, 3, 3, 4), np.float32)
 FUNCTIONS = [n for n in convgrad.__all__ if hasattr(getattr(convgrad, n), "operator")]
@@ -97,6 +99,16 @@ def test_other_libraries_names_are_taught(name: str, value: Any, words: str) -> 
     assert words in refusal("convolution", **{name: value})
 
 
+@pytest.mark.parametrize("value", [2, [], (), [2, 2], [(0, 1)], np.int64(1)])
+@pytest.mark.parametrize("name", ["stride", "dilation", "padding", "pads", "lhs_dilation"])
+def test_a_hint_without_a_number_of_axes_has_no_empty_list(name: str, value: Any) -> None:
+    """Attributes of a graph are checked before its shapes are known."""
+    for operator in ("Convolution", "ConvTranspose"):
+        with pytest.raises(InvalidAttributeError) as caught:
+            check_names(find(operator), {name: value})
+        assert "[]" not in str(caught.value)
+
+
 def test_bias_operators_are_taught_what_they_have() -> None:
     assert ". Did you mean threads?" in refusal("bias_add", num_threads=2)
     assert refusal("bias_add", layout="NHWC").endswith("'NXC' (channels last) or 'NCX' [A1]")
@@ -123,6 +135,38 @@ def test_what_a_hint_writes_is_taken() -> None:
 
 def test_the_kernel_of_a_weight_gradient_is_in_its_shape() -> None:
     assert "part of weights_shape" in refusal("convolution_backward_weights", kernel_size=3)
+
+
+SHAPES = {
+    "weights": ("weights_shape", "weight_shape", "filter_shape"),
+    "src": ("dst_shape", "output_shape", "input_shape"),
+}
+
+
+@pytest.mark.parametrize("op", [op for op in OPERATORS if op.attribute("strides")], ids=lambda op: op.name)
+def test_a_shape_is_taught_by_names_of_its_own_tensor(op: Operator) -> None:
+    """The shape of the kernel is not that of the weights, and neither is that of the data."""
+    shape = next((port for port in op.operands if port.is_shape), None)
+    for tensor, names in SHAPES.items():
+        for name in names:
+            if op.attribute("weights_shape" if tensor == "weights" else "dst_shape") is None:
+                with pytest.raises(InvalidAttributeError) as caught:
+                    check_names(op, {name: (1, 1, 1)}, 1)
+                asks = shape is not None and shape.tensor == tensor
+                assert ("Pass " in str(caught.value)) == asks, caught.value
+                assert "Did you mean" not in str(caught.value)
+    with pytest.raises(InvalidAttributeError, match="kernel"):
+        check_names(op, {"kernel_shape": (1,)}, 1)
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_a_hint_names_what_the_function_has(name: str) -> None:
+    parameters = {*inspect.signature(getattr(convgrad, name)).parameters}
+    for foreign in {*TAUGHT} - parameters:
+        words = refusal(name, **{foreign: 1})
+        for meant in re.findall(r"(?:Did you mean|Use) (\w+)[=?,]", words):
+            assert meant in parameters or "have a type of their own" in refusal(name, **{meant: 1}), words
+        assert "transpose" not in name or "Use a transposed" not in words
 
 
 def test_no_name_is_taught_that_is_an_attribute_of_every_operator() -> None:

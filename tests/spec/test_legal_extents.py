@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from convgrad import InvalidAttributeError, InvalidShapeError, infer_shapes
-from tests.spec.rule_breaks import CONV, DATA, T_DATA, T_SRC, T_WEIGHTS, TRANSPOSE, WEIGHTS, W
+from tests.spec.rule_breaks import CONV, DATA, OLD_DATA, T_DATA, T_SRC, T_WEIGHTS, TRANSPOSE, WEIGHTS, W
 from tests.support.helpers import peak_bytes
 from tests.support.tiers import tiers
 
@@ -166,6 +166,31 @@ def test_a8_data_gradient_without_a_shape_lists_or_infers(pads: dict[str, Any], 
             assert src in legal
 
 
+@pytest.mark.parametrize("stride", STRIDES)
+def test_a8_is_said_only_if_a_shape_mends_the_call(stride: int) -> None:
+    """ConvolutionBackpropData-1 reads output_padding together with a shape, if auto_pad is same."""
+    for kernel, dst, padding in product(KERNELS, range(4), range(4)):
+        attributes = {"strides": [stride], "dilations": [1], "auto_pad": "same_upper", "output_padding": [padding]}
+        message = str(refusal(OLD_DATA, (1, dst, 1), (kernel, 1, 1), **attributes))
+        assert message.endswith("[A8]" if padding < stride else "[A9]"), message
+        for src in listed(message, "axis 0: ") if "[A8]" in message else ():
+            assert refusal(OLD_DATA, (1, dst, 1), (kernel, 1, 1), (1, src, 1), **attributes) is None, message
+
+
+@pytest.mark.parametrize("operator", [DATA, OLD_DATA])
+def test_a8_names_another_way_only_if_it_mends_the_call(operator: str) -> None:
+    """Output padding is left out on all axes or on none."""
+    for kernel, strides in product(product(KERNELS, KERNELS), product(STRIDES, STRIDES)):
+        shapes, attributes = ((1, 2, 2, 1), (*kernel, 1, 1)), {"strides": [*strides], "auto_pad": "same_lower"}
+        message = str(refusal(operator, *shapes, **attributes, output_padding=[0, 0]))
+        assert message.endswith("[A8]"), message
+        assert ("leave output_padding out" in message) == (refusal(operator, *shapes, **attributes) is None), message
+        explicit = {"strides": [*strides], "dilations": [1, 1]}
+        message = str(refusal(operator, *shapes, **explicit))
+        padded = refusal(operator, *shapes, **explicit, output_padding=[0, 0])
+        assert message == "None" or ("give output_padding" in message and "[A8]" not in str(padded)), message
+
+
 @shares
 def test_g6_weight_gradient_accepts_what_the_forward_makes(pads: dict[str, Any], share: int) -> None:
     for window, src in product(windows(pads, share), range(8)):
@@ -190,6 +215,7 @@ def test_g6_weight_gradient_lists_the_kernels_that_fit(pads: dict[str, Any]) -> 
             messages += [message] if message else []
         for message in messages:
             assert listed(message, "Kernels that fit: ", 16) == fit, message
+            assert "auto_pad" not in pads or "pads_begin" not in message, "pads would be ignored"
 
 
 @pytest.mark.every(5)

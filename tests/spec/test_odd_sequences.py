@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,3 +126,51 @@ def test_texts_of_values() -> None:
     assert as_items(ODD["repeated"](), maximum=3) is None
     for value in ([1], ("a",), {"b": 2}, 1.5, "c'd", None):
         assert shown(value) == repr(value)
+
+
+class Unprintable:
+    """A value that cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def entered(context: AbstractContextManager[object]) -> None:
+    with context:
+        pass
+
+
+LONG = 10**5000  # Python refuses to write it
+OPTIONS: dict[str, Callable[[Any], object]] = {
+    "threads": lambda odd: convgrad.convolution(X, W, threads=odd),
+    "max_error": lambda odd: convgrad.convolution(X, W, max_error=odd),
+    "activation": lambda odd: convgrad.convolution(X, W, activation=odd),
+    "dtype": lambda odd: convgrad.convolution(X, W, dtype=odd),
+    "out": lambda odd: convgrad.convolution(X, W, out=odd),
+    "accumulate": lambda odd: convgrad.convolution(X, W, out=X, accumulate=odd),
+    "needs": lambda odd: convgrad.convolution_backward(X, X, W, needs=odd, pads_begin=1, pads_end=1),
+    "transposed": lambda odd: convgrad.per_sample_weights_norm2(X, X, W.shape, transposed=odd),
+    "operand_type": lambda odd: convgrad.explain("Convolution", X.shape, W.shape, operand_type=odd),
+    "extent": lambda odd: convgrad.infer_shapes("Convolution", (1, odd, 1), W.shape),
+    "first": lambda odd: convgrad.partials(
+        "ConvolutionBackwardWeights", X, X[:, 2:], W.shape, strides=[1], dilations=[1], first=odd
+    ),
+    "join": lambda odd: convgrad.join([odd]),
+    "bound": lambda odd: convgrad.error_bound("Convolution", X, W, bound=odd),
+    "context of threads": lambda odd: entered(convgrad.threads(odd)),
+    "pool": lambda odd: entered(convgrad.threads(pool=odd)),
+    "context of max_error": lambda odd: entered(convgrad.max_error(odd)),
+    "tune": lambda odd: entered(convgrad.tune(odd)),
+    "kernel_cache": lambda odd: entered(convgrad.kernel_cache(odd)),
+}
+
+
+@pytest.mark.parametrize("odd", [pytest.param(LONG, id="long"), pytest.param(Unprintable(), id="unprintable")])
+@pytest.mark.parametrize("option", OPTIONS)
+def test_an_option_refuses_what_cannot_be_written(option: str, odd: object) -> None:
+    if odd is LONG and "max_error" in option:
+        OPTIONS[option](odd)  # a large bound admits every algorithm
+        odd = -LONG
+    with pytest.raises(ConvgradError) as caught:
+        OPTIONS[option](odd)
+    assert len(str(caught.value)) < LONGEST

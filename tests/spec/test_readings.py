@@ -126,3 +126,21 @@ def test_a_message_has_one_hint() -> None:
     """The weights' channels are not divided by the groups; as NCX, the shapes happen to fit too."""
     message = said(lambda: infer_shapes(CONV, (1, 8, 8, 4), (3, 3, 4, 6), **STRICT, groups=2))
     assert message.endswith("(XIO). Weights have in_channels / groups = 2 where these have 4 [G4]")
+
+
+@pytest.mark.parametrize("layout", ["XOI", "IOX"])
+def test_the_shape_of_weights_with_divided_inputs_is_mended(layout: str) -> None:
+    """The weights have in_channels / groups and out_channels, although groups divide the other side."""
+    (taps, inputs, outputs), groups = (3, 4, 6), 2
+    given = (taps, outputs, inputs // groups) if layout == "XOI" else (inputs // groups, outputs, taps)
+    small, large = (1, 5, inputs), (1, 7, outputs)
+    attributes = {"weights_format": layout, "groups": groups, "strides": [1], "dilations": [1]}
+
+    def infer(operator: str, weights: tuple[int, ...]) -> tuple[int, ...]:
+        shapes = {TRANSPOSE: (small, weights), T_DATA: (large, weights), T_WEIGHTS: (small, large, weights)}
+        return infer_shapes(operator, *shapes[operator], **attributes)
+
+    for operator, result in ((TRANSPOSE, large), (T_DATA, small), (T_WEIGHTS, None)):
+        message = said(lambda operator=operator: infer(operator, given))  # type: ignore[misc]
+        mended = eval(re.findall(r"here (\(.*?\)) in", message)[0])
+        assert infer(operator, mended) == (result or mended)

@@ -59,8 +59,9 @@ def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
                 hint = f". Pass the values of {name} themselves, one for each element"
         if name == "result":
             hint = ""  # integers that a program returns are bits, or a mistake that a conversion would hide
-        if array.dtype == np.uint16:
-            hint = f". The bits of bf16 are {name}.view(ml_dtypes.bfloat16)"
+        if array.dtype == np.uint16 and hasattr(value, "view"):
+            module = "torch" if libraries.library_of(value) is TORCH else "ml_dtypes"
+            hint = f". The bits of bf16 are {name}.view({module}.bfloat16)"
         got = _dtype_words(array)
         if array.dtype.kind in "OU" and not array.ndim:
             got = type(value).__name__

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from math import inf
 from numbers import Real
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -15,6 +16,7 @@ from convgrad.errors import InvalidAttributeError
 from convgrad.host import cache_directory, core_count, environment
 from convgrad.spec.check import as_integer
 from convgrad.spec.rules import refuse
+from convgrad.words import shown
 
 _OURS = b"CONVGRAD_NUM_THREADS"
 MAX_THREADS = 4096  # the limit for a call: no machine has more cores
@@ -81,7 +83,7 @@ def threads(number: int | None = None, *, pool: str | None = None) -> Iterator[N
 
 def _checked_pool(name: str) -> str:
     if name not in POOLS:  # D11
-        refuse("D11", "threads", f"pool must be one of {', '.join(POOLS)}; got {name!r}")
+        refuse("D11", "threads", f"pool must be one of {', '.join(POOLS)}; got {shown(name)}")
     if name == OPENMP and (reason := openmp.why_not()):  # D12
         refuse("D12", "threads", f"pool must be own here; got openmp: {reason}")
     return name
@@ -109,9 +111,11 @@ def checked(number: object, operator: str) -> int:
     """Return ``number`` as an integer; refuse it by rule D6 unless it is from 1 to MAX_THREADS."""
     wanted = as_integer(number)
     if wanted is None or wanted < 1:  # D6
-        refuse("D6", operator, f"threads must be a positive integer; got {number!r:.200}; leave it out for all cores")
+        refuse("D6", operator, f"threads must be a positive integer; got {shown(number)}; leave it out for all cores")
     if wanted > MAX_THREADS:  # D6
-        refuse("D6", operator, f"threads must be at most {MAX_THREADS}; got {wanted}; leave it out for all cores")
+        refuse(
+            "D6", operator, f"threads must be at most {MAX_THREADS}; got {shown(wanted)}; leave it out for all cores"
+        )
     return wanted
 
 
@@ -143,12 +147,15 @@ def max_error(maximum: float) -> Iterator[None]:
 
 
 def _checked_accuracy(maximum: object, operator: str) -> float:
-    number = float(maximum) if isinstance(maximum, Real) and not isinstance(maximum, bool) else 0.0
+    try:
+        number = float(maximum) if isinstance(maximum, Real) and not isinstance(maximum, bool) else 0.0
+    except OverflowError:  # of an integer or a fraction
+        number = inf if maximum > 1 else 0.0  # type: ignore[operator]
     if not number >= 1:  # D9
         refuse(
             "D9",
             operator,
-            f"max_error must be a number, 1 at least; got {maximum!r:.200}; 1, the default, is the direct sum",
+            f"max_error must be a number, 1 at least; got {shown(maximum)}; 1, the default, is the direct sum",
         )
     return number
 
@@ -187,7 +194,7 @@ def tune(enabled: bool = True) -> Iterator[None]:
 def flag(value: object, argument: str) -> bool:
     """Return a value that must be a bool; raise InvalidAttributeError if it is not."""
     if not isinstance(value, bool):
-        raise InvalidAttributeError(f"{argument} must be True or False; got {value!r:.200}")
+        raise InvalidAttributeError(f"{argument} must be True or False; got {shown(value)}")
     return value
 
 
@@ -227,7 +234,9 @@ def _checked_directory(directory: str | os.PathLike[str]) -> Path:
     except (TypeError, UnicodeEncodeError):
         path = None
     if path is None or "\0" in str(path):
-        raise InvalidAttributeError(f"kernel_cache must be a directory, or None for no directory; got {directory!r}")
+        raise InvalidAttributeError(
+            f"kernel_cache must be a directory, or None for no directory; got {shown(directory)}"
+        )
     return path
 
 

@@ -21,7 +21,7 @@ from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.spec.rules import refuse
 from convgrad.spec.winograd.choice import kappa
 from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
-from convgrad.words import counted, duration
+from convgrad.words import counted, duration, shown
 
 if TYPE_CHECKING:
     from convgrad.plan.recipe import Chosen
@@ -162,7 +162,7 @@ def explain(
         refuse(
             "T1",
             operator,
-            f"operand_type must be one of {names}; got {operand_type!r:.200}{formats.meant(operand_type)}",
+            f"operand_type must be one of {names}; got {shown(operand_type)}{formats.meant(operand_type)}",
         )
     _, problem = problem_from_shapes(operator, shapes, attributes, fmt, dtype, spell_out=True)
     direct = activated(problem, activation)

@@ -63,7 +63,8 @@ def convolution_backward_data(
     The sum runs over the taps k and positions p with i = p*stride + k*dilation - pad_begin. A position that no tap
     reaches gets 0. Shapes (NXC, XIO): diff_dst (N, O..., O), weights (K..., C/groups, O), result (N, I..., C).
 
-    You can omit ``dst_shape`` in three cases. E and P are defined in :func:`convolution`.
+    You can omit ``dst_shape`` in three cases. If auto_pad is same, you must then omit ``output_padding``, too. E and P
+    are defined in :func:`convolution`.
 
     - ``output_padding`` is given: I = stride*(O - 1) + E - P + output_padding, with output_padding < stride.
     - auto_pad is same, and E >= stride: I = stride*O.

@@ -19,10 +19,11 @@ from convgrad.plan.reach import unsupported
 from convgrad.spec.check import as_integer
 from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.layouts import from_canonical, shape_words
-from convgrad.spec.operators import OPERATORS, find
+from convgrad.spec.operators import OPERATORS, S64_MAX, find
 from convgrad.spec.pieces import Nodes, combine, leaf_images, nodes_of
 from convgrad.spec.problem import REMEMBERED, Problem, canonical_shape, intern, of_images
 from convgrad.spec.rules import refuse
+from convgrad.words import shown
 
 SUMMED = ("weights", "bias")  # the tensors whose gradients are sums over the batch
 
@@ -258,15 +259,15 @@ def why_no_order(problem: Problem) -> str:
 def _checked_first(problem: Problem, first: object) -> int:
     """Return ``first`` as an int if a part may begin at this image; else raise by rule P3."""
     number, per_leaf = as_integer(first), leaf_images(problem.geometry)
-    if number is None or number < 0 or number % per_leaf:  # P3
+    if number is None or not 0 <= number <= S64_MAX or number % per_leaf:  # P3
         must = f"first, the first image of the piece, must be a multiple of {per_leaf}, the images of a leaf"
-        refuse("P3", problem.operator, f"{must}; got {first!r:.200}{near(number, per_leaf)}")
+        refuse("P3", problem.operator, f"{must}; got {shown(first)}{near(number, per_leaf)}")
     return number
 
 
 def near(image: int | None, per_leaf: int) -> str:
     """Return a hint that names the nearest images before and after ``image`` at which a part may begin."""
-    if image is None or image < 0:
+    if image is None or not 0 <= image < S64_MAX - per_leaf:
         return ""
     leaf = image // per_leaf
     return f". Use {leaf * per_leaf} or {(leaf + 1) * per_leaf}"

@@ -17,6 +17,7 @@ from convgrad.functional.types import Array, ShapeLike
 from convgrad.spec import samples
 from convgrad.spec.operators import find
 from convgrad.spec.rules import refuse
+from convgrad.words import shown
 
 OPERATORS = {False: "ConvolutionBackwardWeights", True: "ConvTransposeBackwardWeights"}
 OF_EITHER = defaults_of(find(OPERATORS[False])) | {"weights_format": None, "transposed": False}
@@ -33,7 +34,7 @@ def of_either(compute: Callable[..., Array]) -> Callable[..., Array]:
     ) -> Array:
         output_padding = attributes.pop("output_padding")
         if not isinstance(transposed, bool | np.bool_):  # A2
-            refuse("A2", OPERATORS[False], f"transposed must be a bool; got {transposed!r:.200}")
+            refuse("A2", OPERATORS[False], f"transposed must be a bool; got {shown(transposed)}")
         padding = {"output_padding": output_padding} if transposed or output_padding is not None else {}
         return compute(OPERATORS[bool(transposed)], operands, attributes | padding, **options)
 

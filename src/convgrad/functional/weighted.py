@@ -18,6 +18,7 @@ from convgrad.functional.scaled_sum import weighted_sum
 from convgrad.functional.types import Array, ShapeLike
 from convgrad.spec import samples
 from convgrad.spec.rules import refuse
+from convgrad.words import shown
 
 
 def _clipped(
@@ -43,7 +44,7 @@ def _norm(operator: str, max_norm: object) -> float:
     is_number = isinstance(max_norm, int | float | np.integer | np.floating) and not isinstance(max_norm, bool)
     number = np.nan if not is_number else max_norm if isinstance(max_norm, int) else float(max_norm)  # type: ignore[arg-type]
     if not number > 0:  # S2
-        refuse("S2", operator, f"max_norm must be a positive number; got {max_norm!r:.200}")
+        refuse("S2", operator, f"max_norm must be a positive number; got {shown(max_norm)}")
     return float(min(number, sys.float_info.max))
 
 

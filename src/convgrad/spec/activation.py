@@ -13,6 +13,7 @@ from convgrad.float_environment import in_default_environment
 from convgrad.spec.operators import VERSION
 from convgrad.spec.problem import REMEMBERED, Problem, intern
 from convgrad.spec.rules import refuse
+from convgrad.words import shown
 
 RELU = "relu"  # x <= 0 becomes +0, NaN stays NaN
 ACTIVATED = ("Convolution", "ConvTranspose", "BiasAdd")  # the operators whose results can be activated
@@ -36,7 +37,7 @@ def activated(problem: Problem, activation: object) -> Problem:
 def is_relu(activation: object, operator: str) -> bool:
     """Return True for "relu" and False for None. Raise by rule D13 for any other activation."""
     if activation is not None and not (isinstance(activation, str) and activation == RELU):  # D13
-        refuse("D13", operator, f'activation must be None or "relu"; got {activation!r:.200}')
+        refuse("D13", operator, f'activation must be None or "relu"; got {shown(activation)}')
     return activation is not None
 
 

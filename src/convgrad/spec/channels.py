@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from convgrad.spec.layouts import from_canonical
 from convgrad.spec.operators import Tensor
 from convgrad.spec.shapes import CanonicalShapes
 
@@ -53,10 +54,12 @@ def _channels_hint(call: CanonicalShapes) -> str:
     out_channels, in_per_group = call.shapes["weights"][:2]
     src, dst = (call.shapes[t][1] if t in call.shapes else None for t in TENSORS)
     if call.op.transposed and groups > 1 and src in (None, in_per_group) and dst in (None, out_channels * groups):
+        layout = call.layouts["weights"]
+        canonical = (out_channels * groups, in_per_group // groups or 1, *call.shapes["weights"][2:])
         return (
             ". They fit (in_channels / groups, out_channels), a slip of the document:"
             " ConvTranspose weights are (in_channels, out_channels / groups),"
-            f" here ({out_channels * groups}, {in_per_group // groups or 1})"
+            f" here {from_canonical(canonical, layout)} in {layout}"
         )
     if not call.op.transposed and groups > 1 and src == in_per_group:
         return f". Weights have in_channels / groups = {src // groups} where these have {src}"

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from convgrad.spec.foreign import CHOICES, SAME, per_axis, taught
+from convgrad.spec.foreign import CHOICES, SAME, is_shape_of, per_axis, taught
 from convgrad.spec.layouts import in_our_letters
 from convgrad.spec.operators import (
     CONV_WEIGHTS,
@@ -110,10 +110,11 @@ def _hint(op: Operator, name: str, value: object, axes: int) -> str:
     """Return a hint about the right name for an attribute that an operator does not have."""
     names, meanings = [a.name for a in op.attributes], {a.name: a.means for row in OPERATORS for a in row.attributes}
     renamed = [a.name for a in op.attributes if a.means == meanings.get(name)]
-    as_operand = [p for p in op.operands if name == p.name or (p.is_shape and name.endswith("_shape"))]
+    as_operand = [p for p in op.operands if name == p.name or (p.is_shape and is_shape_of(p.tensor, name))]
     if as_operand and not renamed:
         return f"Pass {as_operand[0].name} as operand number {op.operands.index(as_operand[0]) + 1}"
-    near = renamed or difflib.get_close_matches(name[:80].lower(), names, n=1, cutoff=0.7)
+    similar = [] if name.endswith("_shape") else difflib.get_close_matches(name[:80].lower(), names, n=1, cutoff=0.7)
+    near = renamed or similar
     hint = f"Did you mean {near[0]}?" if near else f"It has {', '.join(names) or 'none'}"
     return taught(op, name, value, axes) or hint
 

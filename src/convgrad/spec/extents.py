@@ -51,11 +51,15 @@ class _AxisRule:
         total = transposed_extent(dst, e, s, src)  # the smallest total with which a forward maps src to dst
         if not _is_formula(self.call):
             return self.pads(convolution_pad_total(src, e, s), total)
-        padding = self.call.attributes.output_padding
+        return self.pads(max(total + self.output_padding(), 0))
+
+    def output_padding(self) -> int:
+        """Return the output padding of a data gradient, which must be below the stride; 0 if it was not given."""
+        padding, s = self.call.attributes.output_padding, self.stride
         op = padding[self.index] if padding is not None else 0
         if op >= s:  # A9
             self.refuse("A9", f"output_padding must be less than the stride; got output_padding {op} and stride {s}")
-        return self.pads(max(total + op, 0))
+        return op
 
     def axis(self, src: int, dst: int, pads: tuple[int, int]) -> Axis:
         return Axis(src, dst, self.kernel, self.stride, self.dilation, *pads)
@@ -145,7 +149,7 @@ def _backward_weights(call: CanonicalShapes) -> tuple[Axis, ...]:
         pads = rule.pads_between(src, dst)
         expected = max(0, forward_extent(src, e, s, sum(pads)))
         if dst != expected:  # G6
-            fit = "" if _same(call) else _fitting_pads(src, dst, rule)
+            fit = _fitting_pads(src, dst, rule) if call.attributes.auto_pad == "none" else ""
             fit += "" if _same(call) else f". Kernels that fit: {_fitting_kernels(src, dst, rule, sum(pads))}"
             rule.refuse(
                 "G6",
@@ -189,12 +193,7 @@ def _backward_data(call: CanonicalShapes) -> tuple[Axis, ...]:
         if same and padding is None and e >= s:
             src, pads = s * dst, rule.pads(convolution_pad_total(s * dst, e, s))
         elif not same and (padding is not None or set(call.attributes.strides) == {1}):
-            op = padding[rule.index] if padding is not None else 0
-            if op >= s:  # A9
-                rule.refuse(
-                    "A9", f"output_padding must be less than the stride; got output_padding {op} and stride {s}"
-                )
-            pads = rule.pads(0)
+            op, pads = rule.output_padding(), rule.pads(0)
             src = transposed_extent(dst, e, s, sum(pads), op)
             if src not in _legal_sources(rule, dst):  # G6
                 rule.refuse(
@@ -203,22 +202,24 @@ def _backward_data(call: CanonicalShapes) -> tuple[Axis, ...]:
                     f" {src} has a forward of extent {dst}; legal extents: {_legal_extents(rule, dst)}",
                 )
         else:  # A8
+            for axis_rule in _axis_rules(call) if _is_formula(call) else ():
+                axis_rule.output_padding()  # is used although the shape is given, too
             legal = "; ".join(
                 f"axis {r.index}: {_legal_extents(r, o)}"
                 for r, o in zip(_axis_rules(call), call.shapes["dst"][2:], strict=True)
             )
             name = next(port.name for port in call.op.operands if port.is_shape)
-            ways = _without_shape(same, padding is not None)
-            call.refuse("A8", f"{name} must be given{ways}; legal extents by spatial axis: {legal}")
+            call.refuse("A8", f"{name} must be given{_without_shape(call)}; legal extents by spatial axis: {legal}")
         axes.append(rule.axis(src, dst, pads))
     return tuple(axes)
 
 
-def _without_shape(same: bool, padded: bool) -> str:
+def _without_shape(call: CanonicalShapes) -> str:
     """Return a hint about other attributes that would determine the shape of a data gradient's result."""
-    if not same:
+    if not _same(call):
         return ", or give output_padding"
-    return ", or leave output_padding out where E >= s" if padded else ", because E < s on an axis"
+    determined = all(rule.effective >= rule.stride for rule in _axis_rules(call))
+    return ", or leave output_padding out" if determined else ", because E < s on an axis"
 
 
 def _backward_data_given(call: CanonicalShapes) -> tuple[Axis, ...]:

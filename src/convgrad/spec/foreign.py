@@ -40,10 +40,13 @@ def _fits(name: str, *integers: int) -> bool:
 
 
 def _per_axis(name: str, value: object, axes: int) -> list[int] | None:
-    """Return one integer per axis from an integer or a sequence; None if the value is not legal for the attribute."""
+    """Return one integer per axis from an integer or a sequence; None if the value is not legal for the attribute.
+
+    The number of axes is 0 if it is unknown.
+    """
     integer = _integer(value)
     integers = _integers(value) if integer is None else [integer] * axes
-    return integers if integers is not None and len(integers) == axes and _fits(name, *integers) else None
+    return integers if integers and len(integers) == axes and _fits(name, *integers) else None
 
 
 def per_axis(name: str, value: object, axes: int) -> str:
@@ -90,11 +93,11 @@ def _pads(op: Operator, value: Any, axes: int) -> str:
     items = list(islice(value, 2 * LARGEST_RANK)) if isinstance(value, Iterator) else value
     begin = end = _per_axis("pads_begin", items, axes)
     numbers = _integers(items)
-    if begin is None and numbers is not None and len(numbers) == 2 * axes and _fits("pads_begin", *numbers):
+    if begin is None and numbers and len(numbers) == 2 * axes and _fits("pads_begin", *numbers):
         begin, end = numbers[:axes], numbers[axes:]
     is_short = isinstance(items, list | tuple) and len(items) <= axes
     pairs = [_per_axis("pads_begin", pair, 2) or [] for pair in items] if is_short else []
-    if begin is None and len(pairs) == axes and all(pairs):
+    if begin is None and pairs and len(pairs) == axes and all(pairs):
         begin, end = ([pair[side] for pair in pairs] for side in (0, 1))
     if begin is None:
         return "Pads are pads_begin and pads_end, one integer per spatial axis each, or follow from auto_pad"
@@ -108,6 +111,18 @@ def _kernel(op: Operator, value: object, axes: int) -> str:
     return f"The kernel's extents are part of {shape}, which also has the channels"
 
 
+def _gaps(op: Operator, value: object, axes: int) -> str:
+    if op.transposed or op.solves_for == "src":
+        return _axes("strides")(op, value, axes)
+    return "Use a transposed convolution: its strides put zeros between the positions of src"
+
+
+def _needs(op: Operator, value: object, axes: int) -> str:
+    function = "conv_transpose_backward" if op.transposed else "convolution_backward"
+    of = "" if op.name == function else f" of {function}"
+    return f"Use needs{of}, a tuple of 'src', 'weights' and 'bias'"
+
+
 def _formats(op: Operator, value: object, axes: int) -> str:
     weights = op.attribute("weights_format")
     and_weights = f", and {weights.name}" if weights else ""
@@ -119,7 +134,7 @@ _OPERANDS = (*_SRC, *_WEIGHTS, "grad_output")
 _CHANNELS = ("in_channels", "out_channels", "channels")
 _FORMATS = ("dimension_numbers", "layout", "data_layout", "memory_format")
 _THREADS, _DTYPES = ("num_threads", "n_threads", "nthreads", "n_jobs"), ("out_dtype", "preferred_element_type")
-_OF_BIASES_TOO = {*_CHANNELS, *_FORMATS, *_THREADS, *_DTYPES, "out", "accumulate", "activation"}
+_OF_BIASES_TOO = {*_CHANNELS, *_FORMATS, *_THREADS, *_DTYPES, "dtype", "out", "accumulate", "activation"}
 
 TAUGHT: Mapping[str, _Taught] = MappingProxyType(
     {
@@ -127,10 +142,7 @@ TAUGHT: Mapping[str, _Taught] = MappingProxyType(
         **dict.fromkeys(("dilation", "rhs_dilation", "dilation_rate", "kernel_dilation"), _axes("dilations")),
         **dict.fromkeys(("group", "feature_group_count", "num_group", "num_groups"), _groups),
         **dict.fromkeys(("padding", "paddings", "pad", "pads", "padding_config", "explicit_paddings"), _pads),
-        **dict.fromkeys(
-            ("lhs_dilation", "input_dilation", "base_dilation"),
-            _said("Use a transposed convolution: its strides put zeros between the positions of src"),
-        ),
+        **dict.fromkeys(("lhs_dilation", "input_dilation", "base_dilation"), _gaps),
         **dict.fromkeys(("kernel_size", "kernel_shape", "filter_size"), _kernel),
         **dict.fromkeys(_FORMATS, _formats),
         **dict.fromkeys(_CHANNELS, _said("The shapes of the arrays determine the channels")),
@@ -140,13 +152,24 @@ TAUGHT: Mapping[str, _Taught] = MappingProxyType(
         "output_padding": _said(
             "It is for transposed operators and data gradients. Here the extents of both sides are known without it"
         ),
-        "output_mask": _said("Use needs, a tuple of 'src', 'weights' and 'bias'"),
+        "output_mask": _needs,
         "padding_mode": _said("Padding is zeros here. Use numpy.pad for others"),
+        "dtype": _said("The results of this function have a type of their own"),
         "max_error": _said("This function computes direct sums, which are within any max_error"),
         "activation": _said("It is an option of forward operators and of BiasAdd"),
         **dict.fromkeys(("out", "accumulate"), _said("This function returns a new array")),
     }
 )
+
+
+def is_shape_of(tensor: str, name: str) -> bool:
+    """Return whether another library may give this name to the shape of the weights, or of another tensor.
+
+    >>> is_shape_of("weights", "filter_shape"), is_shape_of("weights", "input_shape"), is_shape_of("src", "input_shape")
+    (True, False, True)
+    """
+    is_of_weights = name.startswith(("weight", "filter"))
+    return name.endswith("_shape") and name not in TAUGHT and is_of_weights == (tensor == "weights")
 
 
 def taught(op: Operator, name: str, value: object, axes: int) -> str:

@@ -139,7 +139,7 @@ def check_output_format(operator: str, operand_format: Format, output_format: Fo
     """Check rule T4: f64 results need f64 operands."""
     if output_format is F64 and operand_format is not F64:  # T4
         needs = f"dtype f64 needs f64 operands, because {operand_format} operands are summed in f32"
-        refuse("T4", operator, f"{needs}; got {operand_format} operands. Use .astype(numpy.float64) on each")
+        refuse("T4", operator, f"{needs}; got {operand_format} operands. Convert each to f64")
 
 
 def posed(

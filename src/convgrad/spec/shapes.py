@@ -58,9 +58,11 @@ def spatial_axes(op: Operator, shape: Shape) -> int:
 
 
 def check_extents(op: Operator, name: str, shape: Shape) -> None:
-    """Check that a shape that does not come from an array has no negative extent."""
+    """Check that the extents of a shape that does not come from an array are legal."""
     if min(shape, default=0) < 0:  # G9
         refuse("G9", op.name, f"the shape of {name} must hold non-negative extents; got {shown([*shape])}")
+    if max(shape, default=0) > S64_MAX:  # G10
+        refuse("G10", op.name, f"the shape of {name} must hold extents below 2^63; got {shown([*shape])}")
 
 
 def with_full_shape(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
-from convgrad.spec.geometry import Channels, Conv
+from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.problem import Problem, canonical_shape
 
 
@@ -26,8 +27,18 @@ def needed_flops(geometry: Conv | Channels) -> int:
     """
     if isinstance(geometry, Channels):
         return nominal_flops(geometry)
-    per_axis = (sum(len(a.existing(k, range(a.src), range(a.dst))) for k in range(a.kernel)) for a in geometry.axes)
-    return 2 * geometry.batch * prod(per_axis) * geometry.dst_channels * (geometry.src_channels // geometry.groups)
+    channel_pairs = geometry.dst_channels * (geometry.src_channels // geometry.groups)
+    return 2 * geometry.batch * prod(map(_meetings, geometry.axes)) * channel_pairs
+
+
+def _meetings(axis: Axis) -> int:
+    """Return the number of pairs of a tap and a position of dst whose position of src exists.
+
+    Taps and positions can be exchanged, so that a kernel of millions of taps with few positions takes no time.
+    """
+    if axis.dst < axis.kernel:
+        axis = replace(axis, dst=axis.kernel, kernel=axis.dst, stride=axis.dilation, dilation=axis.stride)
+    return sum(len(axis.existing(tap, range(axis.src), range(axis.dst))) for tap in range(axis.kernel))
 
 
 def moved_bytes(problem: Problem) -> int:

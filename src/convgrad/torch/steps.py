@@ -184,7 +184,8 @@ def _loss(outputs: object) -> Tensor:
     if not squares:
         raise InvalidDataTypeError(
             "report: a training step needs at least one floating-point output that requires a gradient; "
-            f"got {type(outputs).__name__} without such an output. Use training mode or other inputs"
+            f"got {type(outputs).__name__} without such an output. Use training mode, other inputs, or parameters that "
+            "require gradients"
         )
     return sum(squares[1:], squares[0])
 

@@ -27,6 +27,7 @@ from convgrad.verify.parts import PART, OutputPart, parts_of, references
 from convgrad.verify.reference import Reference
 from convgrad.verify.verdict import Verdict
 from convgrad.verify.winograd import winograd_bound
+from convgrad.words import shown
 
 
 @described
@@ -85,7 +86,7 @@ def error_bound(
     """
     if bound not in BOUNDS:  # D10
         wanted = f"bound must be one of {', '.join(BOUNDS)}"
-        refuse("D10", operator, f"{wanted}; got {bound!r:.200}; paths, the default, is the tightest")
+        refuse("D10", operator, f"{wanted}; got {shown(bound)}; paths, the default, is the tightest")
     prepared = prepare(operator, inputs, spelled_out(operator, inputs, attributes), dtype).within(max_error)
     problem, operands = prepared.problem, prepared.operands
     how = declared_for(problem, accumulation, height, algorithm)

@@ -74,7 +74,10 @@ def dtype(what: object) -> object:
     >>> print(dtype("torch.bfloat16"), dtype("torch.int8"))
     bf16 torch.int8
     """
-    return _DTYPES.get(str(what), what)
+    try:
+        return _DTYPES.get(str(what), what)
+    except Exception:  # a caller's class may raise anything, and an integer may be too long
+        return what
 
 
 def _as_it_is(array: Array) -> Array:
