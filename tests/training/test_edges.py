@@ -222,6 +222,36 @@ def test_cross_entropies_of_two_types(reduction: int) -> None:
             torch.testing.assert_close(mine.double(), wide, rtol=eps, atol=eps)
 
 
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.float64])
+def test_gradients_at_nan_in_two_formats(dtype: torch.dtype) -> None:
+    """PyTorch's are 0, NaN, or the gradient of the result, depending on the strides."""
+    g = torch.linspace(-2, 2, 64).to(dtype)
+    x = torch.where(torch.arange(64) % 3 == 0, nan, g * 2)
+    strided = torch.stack([x, x], 1)[:, 0]
+    calls: list[Callable[[Tensor], Tensor]] = [
+        lambda x: aten.hardswish_backward(g, x), lambda x: aten.hardtanh_backward(g, x, -1, 1),
+        lambda x: aten.hardshrink_backward(g, x, 0.5), lambda x: aten.softshrink_backward(g, x, 0.5),
+        lambda x: aten.threshold_backward(g, x, 0.0), lambda x: aten.leaky_relu_backward(g, x, 0.1, False),
+        lambda x: aten.hardsigmoid_backward(g, x), lambda x: aten._prelu_kernel_backward(g, x, g[:1]),
+    ]  # fmt: skip
+    with same_bits():
+        for number, call in enumerate(calls):
+            torch.testing.assert_close(call(strided), call(x), rtol=0, atol=0, equal_nan=True, msg=str(number))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_means_of_tiny_numbers_in_two_formats(dtype: torch.dtype) -> None:
+    """Those that are rounded to 0 have no sign, though PyTorch gives them one for some memory formats."""
+    x = (torch.randn(2, 16, 9, 9) * torch.finfo(dtype).tiny * 0.01).to(dtype)
+    both = x, x.to(memory_format=torch.channels_last)
+    with same_bits():
+        of_images = [torch.nn.functional.avg_pool2d(one, 2) for one in both]
+        of_rows = [torch.nn.functional.avg_pool1d(one.flatten(2), 2) for one in both]
+    for plain, last in (of_images, of_rows):
+        assert torch.equal(plain, last)
+        assert torch.equal(plain.signbit(), last.signbit())
+
+
 def _freed(*shape: int) -> torch.Tensor:
     """Return the second half of a tensor whose memory was freed, as that of a parameter of FSDP between two steps."""
     memory = torch.ones(2, *shape)

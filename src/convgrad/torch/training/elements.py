@@ -21,7 +21,7 @@ from convgrad.torch.training.row import (
 from convgrad.torch.training.tensors import elements, is_served
 
 # Among zeros of both signs, PyTorch chooses by the place in memory and the number of threads.
-positive_zeros("maximum", "minimum", formula="the larger or smaller of self and other, + 0.0")
+positive_zeros("maximum", "minimum", "fmax", "fmin", formula="the larger or smaller of self and other, + 0.0")
 positive_zeros("clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor", formula="self limited by min and max, + 0.0")
 positive_zeros(
     "amax",
@@ -34,6 +34,7 @@ positive_zeros(
     formula="the largest or smallest of self, + 0.0",
 )
 positive_zeros("median", "nanmedian", formula="the median of all elements of self, + 0.0")
+positive_zeros("avg_pool2d", formula="the means of windows, as PyTorch computes them, + 0.0")
 
 _SUM = "u abs(factor * other) + u abs(result)"
 
