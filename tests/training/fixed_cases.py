@@ -56,7 +56,7 @@ def _unscaled(*gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
 ARITHMETIC: dict[str, Call] = {
     **_unary("abs", "ceil", "floor", "frac", "neg", "reciprocal", "round", "sgn", "sign", "trunc", "relu"),
     **_unary("hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "nan_to_num", "hardshrink"),
-    **_binary("add", "sub", "mul", "div", "rsub", "fmod", "remainder"),
+    **_binary("add", "sub", "mul", "div", "rsub"),
     **_binary("floor_divide", "copysign", "hardsigmoid_backward"),
     "clamp": lambda x, y: (aten.clamp(x, -0.5, 0.3), *[aten.clamp(x * 0, zero, zero) for zero in (0.0, -0.0)]),
     "clamp_max": lambda x, y: (aten.clamp_max(x, 0.3), *[aten.clamp_max(x * 0, zero) for zero in (0.0, -0.0)]),

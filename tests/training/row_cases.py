@@ -67,6 +67,12 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
     **{
         name: (lambda d: (_zeros(d, 3, 16, 64, 64),), {}) for name in ("_aminmax", "max", "min", "median", "nanmedian")
     },
+    **{
+        f"{name}.Tensor": (lambda d: (d(*IMAGES), torch.where(d(4, 6, 8) > 0, 0.3, 1e-40).to(d().dtype)), {})
+        for name in ("fmod", "remainder")
+    },
+    **{f"{name}.Scalar": (lambda d: (d(*IMAGES), 0.3), {}) for name in ("fmod", "remainder")},
+    "remainder.Scalar_Tensor": (lambda d: (9.5, _two_or_half(d(*IMAGES))), {}),
     "sqrt": (lambda d: (d(*IMAGES) ** 2,), {}),
     "rsqrt": (lambda d: (_two_or_half(d(*IMAGES)) ** 2,), {}),
     "pow.Tensor_Scalar": (lambda d: (d(*IMAGES), 3), {}),

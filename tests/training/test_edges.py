@@ -223,7 +223,7 @@ def test_cross_entropies_of_two_types(reduction: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, torch.float64])
-def test_gradients_at_nan_in_two_formats(dtype: torch.dtype) -> None:
+def test_gradients_at_nan_and_remainders_in_two_formats(dtype: torch.dtype) -> None:
     """PyTorch's are 0, NaN, or the gradient of the result, depending on the strides."""
     g = torch.linspace(-2, 2, 64).to(dtype)
     x = torch.where(torch.arange(64) % 3 == 0, nan, g * 2)
@@ -232,6 +232,7 @@ def test_gradients_at_nan_in_two_formats(dtype: torch.dtype) -> None:
         lambda x: aten.hardswish_backward(g, x), lambda x: aten.hardtanh_backward(g, x, -1, 1),
         lambda x: aten.hardshrink_backward(g, x, 0.5), lambda x: aten.softshrink_backward(g, x, 0.5),
         lambda x: aten.threshold_backward(g, x, 0.0), lambda x: aten.leaky_relu_backward(g, x, 0.1, False),
+        lambda x: torch.fmod(g, x), lambda x: torch.remainder(x, 1e-40), lambda x: torch.remainder(7.5, x * 1e-40),
         lambda x: aten.hardsigmoid_backward(g, x), lambda x: aten._prelu_kernel_backward(g, x, g[:1]),
     ]  # fmt: skip
     with same_bits():

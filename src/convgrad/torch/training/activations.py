@@ -191,6 +191,8 @@ def shrink_backward(grad_output: Tensor, self: Tensor, lambd: float) -> Tensor:
 def hardtanh_backward(grad_output: Tensor, self: Tensor, min_val: float, max_val: float) -> Tensor:
     """Return the gradient of hardtanh, also that of ReLU6."""
     _, (x,) = common_type(self)
+    if x.dtype != torch.float64:
+        check_numbers(min_val, max_val)
     return torch.where((x > min_val) & (x < max_val), grad_output, 0)
 
 
