@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,12 @@ def _zeros(d: Draw, *shape: int) -> torch.Tensor:
     return d(*shape) * 0
 
 
+def _with_nan(d: Draw) -> torch.Tensor:
+    """Return a tensor with NaN in some places, if its type has NaN."""
+    x = d(*IMAGES)
+    return torch.where(x.abs() < 0.3, math.nan, x) if x.is_floating_point() else x
+
+
 _CONV = (2, 1), (1, 0), (1, 1)
 _STATS = False, 0.25, 0.5
 CASES: dict[str, tuple[Call, _OPTIONS]] = {
@@ -45,7 +52,11 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
     "lerp.Tensor": (lambda d: (d(*IMAGES), d(*IMAGES), abs(d(*IMAGES)) / 4), {}),
     "addcmul": (lambda d: (d(*IMAGES), d(*IMAGES), d(*IMAGES)), {"value": 0.5}),
     "addcdiv": (lambda d: (d(*IMAGES), d(*IMAGES), _two_or_half(d(*IMAGES))), {"value": 0.5}),
-    **{name: (lambda d: (_zeros(d, *IMAGES), _zeros(d, *IMAGES)), {}) for name in ("maximum", "minimum")},
+    **{
+        name: (lambda d: (_zeros(d, *IMAGES), _zeros(d, *IMAGES)), {})
+        for name in ("maximum", "minimum", "fmax", "fmin")
+    },
+    "avg_pool2d": (lambda d: (_zeros(d, *IMAGES), [2, 2]), {}),
     **{
         f"{name}.Tensor": (lambda d: (_zeros(d, *IMAGES), _zeros(d, *IMAGES)), {})
         for name in ("clamp", "clamp_min", "clamp_max")
@@ -56,6 +67,12 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
     **{
         name: (lambda d: (_zeros(d, 3, 16, 64, 64),), {}) for name in ("_aminmax", "max", "min", "median", "nanmedian")
     },
+    **{
+        f"{name}.Tensor": (lambda d: (d(*IMAGES), torch.where(d(4, 6, 8) > 0, 0.3, 1e-40).to(d().dtype)), {})
+        for name in ("fmod", "remainder")
+    },
+    **{f"{name}.Scalar": (lambda d: (d(*IMAGES), 0.3), {}) for name in ("fmod", "remainder")},
+    "remainder.Scalar_Tensor": (lambda d: (9.5, _two_or_half(d(*IMAGES))), {}),
     "sqrt": (lambda d: (d(*IMAGES) ** 2,), {}),
     "rsqrt": (lambda d: (_two_or_half(d(*IMAGES)) ** 2,), {}),
     "pow.Tensor_Scalar": (lambda d: (d(*IMAGES), 3), {}),
@@ -64,7 +81,9 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
     **{name: (lambda d: (d(*IMAGES),), {}) for name in ("erf", "expm1", "silu", "softplus", "mish", "softshrink")},
     "silu_backward": (lambda d: (d(*IMAGES), d(*IMAGES)), {}),
     "mish_backward": (lambda d: (d(*IMAGES), d(*IMAGES)), {}),
-    "softshrink_backward": (lambda d: (d(*IMAGES), d(*IMAGES), 0.5), {}),
+    **{f"{name}shrink_backward": (lambda d: (d(*IMAGES), _with_nan(d), 0.5), {}) for name in ("soft", "hard")},
+    "hardtanh_backward": (lambda d: (d(*IMAGES), _with_nan(d), -0.5, 0.75), {}),
+    "hardswish_backward": (lambda d: (d(*IMAGES), d(*IMAGES)), {}),
     "glu": (lambda d: (d(*IMAGES), 1), {}),
     "glu_backward": (lambda d: (d(3, 2, 6, 8), d(*IMAGES), 1), {}),
     "xlogy.Tensor": (lambda d: (d(*IMAGES), abs(d(*IMAGES))), {}),

@@ -123,6 +123,13 @@ def test_arguments_that_no_row_serves_may_vary(name: str) -> None:
             UNSERVED[name](x)
 
 
+def test_sums_of_integers_as_floats_may_vary_outside_the_context() -> None:
+    for function in (torch.sum, torch.mean):
+        found = ct.audit(lambda function=function: function(torch.tensor([1, 2]), dtype=torch.float32))
+        assert not found
+        assert list(found.ours) == [f"aten::{function.__name__}"]
+
+
 def test_audit_needs_a_function() -> None:
     for function in (ct.audit, ct.record):
         with pytest.raises(InvalidDataTypeError, match="step must be a function without arguments; got NoneType"):

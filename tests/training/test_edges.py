@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from convgrad.errors import UnsupportedError
 from convgrad.torch import same_bits
 
 aten = torch.ops.aten
@@ -164,6 +165,92 @@ def test_types_of_tensors_and_numbers(default: torch.dtype) -> None:
             found = outcomes()
     for case, one, other in zip(cases, found, expected, strict=True):
         assert one == other, case
+
+
+FLOATS = torch.float32, torch.bfloat16, torch.float16
+
+
+def test_sums_have_the_type_of_out() -> None:
+    """They are not rounded to the type of the input before."""
+    x, dtypes = torch.tensor([1.0, 2.0**-9, 0.0, 2.0**-10]), (*FLOATS, torch.int64)
+    cases = [*product((torch.sum, torch.mean), dtypes, dtypes, (0, [0], None))]
+
+    def outcomes() -> list[Any]:
+        return [
+            outcome(partial(sums, x.to(given), dim, out=torch.zeros((), dtype=to))) for sums, given, to, dim in cases
+        ]
+
+    expected = outcomes()
+    with same_bits():
+        found = outcomes()
+        for sums in (torch.sum, torch.mean):
+            with pytest.raises(UnsupportedError, match=r"has no specified order for torch\.float64"):
+                sums(x, 0, out=torch.zeros((), dtype=torch.float64))
+    for case, one, other in zip(cases, found, expected, strict=True):
+        assert other in (one, RuntimeError), case
+
+
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+def test_cross_entropies_of_two_types(reduction: int) -> None:
+    """The results have PyTorch's types, and are rounded to no other type."""
+    logits, targets, weights, one = torch.randn(6, 5), torch.rand(6, 5), torch.rand(6, 5), torch.ones(())
+    calls: list[tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = []
+    for given, to, of_weight in product(FLOATS, repeat=3):
+        x, t, w = logits.to(given), targets.to(to), weights.to(of_weight)
+        calls += [
+            (aten.binary_cross_entropy_with_logits, (x, t, w, w)),
+            (aten.binary_cross_entropy, (x.sigmoid(), t, w)),
+            (aten.binary_cross_entropy_backward, (one.to(given), x.sigmoid(), t, w)),
+        ]
+
+    def results(*to: torch.dtype) -> list[Tensor | None]:
+        found: list[Tensor | None] = []
+        for function, arguments in calls:
+            try:
+                found.append(function(*[one.to(*to) if to else one for one in arguments], reduction=reduction))
+            except RuntimeError:
+                found.append(None)
+        return found
+
+    expected, exact = results(), results(torch.float64)
+    with same_bits():
+        found = results()
+    for call, mine, theirs, wide in zip(calls, found, expected, exact, strict=True):
+        assert [mine is None, getattr(mine, "dtype", None)] == [theirs is None, getattr(theirs, "dtype", None)], call
+        if mine is not None:
+            eps = max(4 * torch.finfo(mine.dtype).eps, 1e-5)
+            torch.testing.assert_close(mine.double(), wide, rtol=eps, atol=eps)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.float64])
+def test_gradients_at_nan_and_remainders_in_two_formats(dtype: torch.dtype) -> None:
+    """PyTorch's are 0, NaN, or the gradient of the result, depending on the strides."""
+    g = torch.linspace(-2, 2, 64).to(dtype)
+    x = torch.where(torch.arange(64) % 3 == 0, nan, g * 2)
+    strided = torch.stack([x, x], 1)[:, 0]
+    calls: list[Callable[[Tensor], Tensor]] = [
+        lambda x: aten.hardswish_backward(g, x), lambda x: aten.hardtanh_backward(g, x, -1, 1),
+        lambda x: aten.hardshrink_backward(g, x, 0.5), lambda x: aten.softshrink_backward(g, x, 0.5),
+        lambda x: aten.threshold_backward(g, x, 0.0), lambda x: aten.leaky_relu_backward(g, x, 0.1, False),
+        lambda x: torch.fmod(g, x), lambda x: torch.remainder(x, 1e-40), lambda x: torch.remainder(7.5, x * 1e-40),
+        lambda x: aten.hardsigmoid_backward(g, x), lambda x: aten._prelu_kernel_backward(g, x, g[:1]),
+    ]  # fmt: skip
+    with same_bits():
+        for number, call in enumerate(calls):
+            torch.testing.assert_close(call(strided), call(x), rtol=0, atol=0, equal_nan=True, msg=str(number))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_means_of_tiny_numbers_in_two_formats(dtype: torch.dtype) -> None:
+    """Those that are rounded to 0 have no sign, though PyTorch gives them one for some memory formats."""
+    x = (torch.randn(2, 16, 9, 9) * torch.finfo(dtype).tiny * 0.01).to(dtype)
+    both = x, x.to(memory_format=torch.channels_last)
+    with same_bits():
+        of_images = [torch.nn.functional.avg_pool2d(one, 2) for one in both]
+        of_rows = [torch.nn.functional.avg_pool1d(one.flatten(2), 2) for one in both]
+    for plain, last in (of_images, of_rows):
+        assert torch.equal(plain, last)
+        assert torch.equal(plain.signbit(), last.signbit())
 
 
 def _freed(*shape: int) -> torch.Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from convgrad.torch.training.functions import BY_MAP, add_map, error_of
-from convgrad.torch.training.row import ELEMENTWISE, PASS, UnservedError, row
+from convgrad.torch.training.row import ELEMENTWISE, PASS, UnservedError, common_type, row
 from convgrad.torch.training.tensors import check_numbers, elements
 
 add_map("silu", "self * sigmoid(self)", integers=PASS)  # PyTorch has none of integers
@@ -163,15 +163,47 @@ def softshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
     return torch.where(self > lambd, self - lambd, torch.where(self < -lambd, self + lambd, self * 0))
 
 
+# -- gradients that PyTorch computes as 0 or not at NaN, depending on the memory format -----------------------------
+
+
 @row(
     "softshrink_backward",
-    formula="grad_output where softshrink changes self by lambd, else 0",
+    "hardshrink_backward",
+    formula="0 where abs(self) <= lambd, else grad_output",
     bound="0",
     types=ELEMENTWISE,
     integers=PASS,
 )
-def softshrink_backward(grad_output: Tensor, self: Tensor, lambd: float) -> Tensor:
-    """Return the gradient of softshrink."""
+def shrink_backward(grad_output: Tensor, self: Tensor, lambd: float) -> Tensor:
+    """Return the gradient of softshrink or hardshrink."""
     if self.dtype != torch.float64:
         check_numbers(lambd)
     return torch.where((self >= -lambd) & (self <= lambd), 0, grad_output)
+
+
+@row(
+    "hardtanh_backward",
+    formula="grad_output where min_val < self < max_val, else 0",
+    bound="0",
+    types=ELEMENTWISE,
+    integers=PASS,
+)
+def hardtanh_backward(grad_output: Tensor, self: Tensor, min_val: float, max_val: float) -> Tensor:
+    """Return the gradient of hardtanh, also that of ReLU6."""
+    _, (x,) = common_type(self)
+    if x.dtype != torch.float64:
+        check_numbers(min_val, max_val)
+    return torch.where((x > min_val) & (x < max_val), grad_output, 0)
+
+
+@row(
+    "hardswish_backward",
+    formula="0 where self <= -3, grad_output where self >= 3, else grad_output * (self / 3 + 0.5)",
+    bound="3 u abs(grad_output)",
+    types=ELEMENTWISE,
+    integers=PASS,
+)
+def hardswish_backward(grad_output: Tensor, self: Tensor) -> Tensor:
+    """Return the gradient of hardswish."""
+    to, (g, x) = common_type(grad_output, self)
+    return torch.where(x >= 3, g, torch.where(x <= -3, 0, g * (x / 3 + 0.5))).to(to)

@@ -135,7 +135,9 @@ _NO_ROW = None, ""
 def _group_of_call(name: str, arguments: object) -> str:
     """Return the group of a call: a row serves only its types, dense tensors, and CPUs."""
     group = group_of(name)
-    tensors = [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+    leaves = tree_leaves(arguments)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    dtypes = [leaf.dtype for leaf in tensors] + [leaf for leaf in leaves if isinstance(leaf, torch.dtype)]
     row, _ = rows().get(name.removeprefix("aten::"), _NO_ROW) if group == OURS else _NO_ROW
     if group != FIXED_GROUP and any(
         tensor.layout != torch.strided or tensor.device.type != "cpu" for tensor in tensors
@@ -144,7 +146,7 @@ def _group_of_call(name: str, arguments: object) -> str:
     floats = [tensor for tensor in tensors if (tensor.is_floating_point() and tensor.dim()) or tensor.is_complex()]
     if row is not None and any(tensor.dtype not in row.types for tensor in floats):
         return VARIES
-    if row is not None and row.integers == PASS and not any(tensor.is_floating_point() for tensor in tensors):
+    if row is not None and row.integers == PASS and not any(dtype.is_floating_point for dtype in dtypes):
         return FIXED_GROUP  # sums of integers are exact
     packet = name.removeprefix("aten::").partition(".")[0].removesuffix("_")
     if group == FIXED_GROUP and packet in ARITHMETIC and any(tensor.is_complex() for tensor in tensors):

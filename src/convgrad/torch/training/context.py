@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import threading
 import warnings
 from collections import Counter
@@ -54,7 +55,8 @@ _NO_ROW = None, ""
 _DENSE = "Use dense tensors on a CPU"
 _NONE = Replays()  # of calls that no row serves
 _KINDS = 256  # kinds of arguments that are kept per operator
-_CHECKED = "convolution", "nll_loss", "group_norm"  # functions that check arguments: PyTorch's check refuses too much
+# Functions that check their arguments: PyTorch's check refuses too much, or expects another type.
+_CHECKED = re.compile("convolution|nll_loss|group_norm|binary_cross_entropy(_backward)?$")
 _OF_LISTS = "_fused_"  # a step of an optimizer on lists of tensors
 _UNSERVED = ("SparseCPU", "SparseCsrCPU", "QuantizedCPU", "NestedTensorCPU")  # layouts of no row
 _ONEDNN = "MkldnnCPU"  # the layout of oneDNN, whose arithmetic depends on the processor, that of fixed operators too
@@ -257,7 +259,7 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
     arguments = operator._schema.arguments
     places = [at for at, argument in enumerate(arguments) if str(argument.type) == "Tensor" and not argument.kwarg_only]
     out_names = [argument.name for argument in arguments if argument.is_out]
-    is_checked = stores != "out" and operator._schema.returns and not any(part in name for part in _CHECKED)
+    is_checked = stores != "out" and operator._schema.returns and not _CHECKED.search(name)
     describe = kind_of_lists if _OF_LISTS in name else kind_of
     ways: dict[Kind, _Way] = {}
 

@@ -11,17 +11,19 @@ from torch import Tensor
 from convgrad.torch.training.row import (
     ELEMENTWISE,
     PROMOTE,
+    SERVE,
     Function,
     UnservedError,
     common_type,
     positive_zeros,
+    result_type,
     row,
     stored,
 )
 from convgrad.torch.training.tensors import elements, is_served
 
 # Among zeros of both signs, PyTorch chooses by the place in memory and the number of threads.
-positive_zeros("maximum", "minimum", formula="the larger or smaller of self and other, + 0.0")
+positive_zeros("maximum", "minimum", "fmax", "fmin", formula="the larger or smaller of self and other, + 0.0")
 positive_zeros("clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor", formula="self limited by min and max, + 0.0")
 positive_zeros(
     "amax",
@@ -34,6 +36,7 @@ positive_zeros(
     formula="the largest or smallest of self, + 0.0",
 )
 positive_zeros("median", "nanmedian", formula="the median of all elements of self, + 0.0")
+positive_zeros("avg_pool2d", formula="the means of windows, as PyTorch computes them, + 0.0")
 
 _SUM = "u abs(factor * other) + u abs(result)"
 
@@ -137,6 +140,63 @@ def rsqrt(self: Tensor) -> Tensor:
     """Return the reciprocal of the square root, with two roundings."""
     to, (x,) = common_type(self)
     return (1 / sqrt(x)).to(to)
+
+
+def _are_integers(self: Tensor | float, other: Tensor | float, **_: Tensor) -> bool:
+    return not any(
+        isinstance(one, float) or (isinstance(one, Tensor) and one.is_floating_point()) for one in (self, other)
+    )
+
+
+def _divided(self: Tensor | float, other: Tensor | float) -> tuple[torch.dtype, Tensor, Tensor]:
+    """Return the type of a remainder, the remainder with the sign of ``self``, and the divisor, in a wider type.
+
+    PyTorch's is NaN for a large quotient if it divides several numbers at once.
+    """
+    to = (
+        result_type(self, other)
+        if isinstance(self, Tensor) and isinstance(other, Tensor)
+        else torch.result_type(self, other)
+    )
+    numbers = [
+        value if isinstance(value, Tensor) else torch.tensor(float(value), dtype=torch.float64).to(to)
+        for value in (self, other)
+    ]
+    _, (x, y) = common_type(*numbers)
+    with np.errstate(invalid="ignore"):
+        rest = np.fmod(x.detach().numpy(), y.detach().numpy())
+    return to, torch.from_numpy(np.asarray(rest)), y
+
+
+@row(
+    "fmod.Tensor",
+    "fmod.Scalar",
+    formula="self - n other, n = self / other without its fraction; exact",
+    bound="0",
+    types=ELEMENTWISE,
+    integers=SERVE,
+    passed_on=_are_integers,
+)
+def fmod(self: Tensor, other: Tensor | float) -> Tensor:
+    """Return the remainder with the sign of self."""
+    to, rest, _ = _divided(self, other)
+    return rest.to(to)
+
+
+@row(
+    "remainder.Tensor",
+    "remainder.Scalar",
+    "remainder.Scalar_Tensor",
+    formula="r = fmod(self, other); r + other if r is not 0 and has another sign than other, else r",
+    bound="u abs(result)",
+    types=ELEMENTWISE,
+    integers=SERVE,
+    passed_on=_are_integers,
+)
+def remainder(self: Tensor | float, other: Tensor | float) -> Tensor:
+    """Return the remainder with the sign of other."""
+    to, rest, y = _divided(self, other)
+    return torch.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest).to(to)
 
 
 _POWERS: dict[float, Function] = {

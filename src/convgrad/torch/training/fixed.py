@@ -7,12 +7,10 @@ several threads, instruction sets, memory formats and sizes.
 from __future__ import annotations
 
 _ARITHMETIC = """
-    abs add ceil clamp clamp_max clamp_min copysign div floor fmod frac fmax fmin mul neg reciprocal
-    remainder round sgn sign sub trunc floor_divide rsub nan_to_num
-    relu threshold threshold_backward hardtanh hardtanh_backward leaky_relu leaky_relu_backward _prelu_kernel
-    _prelu_kernel_backward hardsigmoid hardsigmoid_backward hardswish hardswish_backward hardshrink
-    hardshrink_backward softshrink_backward native_dropout_backward
-    _amp_foreach_non_finite_check_and_unscale _amp_update_scale
+    abs add ceil clamp clamp_max clamp_min copysign div floor frac mul neg reciprocal round
+    sgn sign sub trunc floor_divide rsub nan_to_num relu threshold threshold_backward hardtanh leaky_relu
+    leaky_relu_backward _prelu_kernel _prelu_kernel_backward hardsigmoid hardsigmoid_backward hardswish
+    hardshrink native_dropout_backward _amp_foreach_non_finite_check_and_unscale _amp_update_scale
 """
 _COMPARISONS = """
     eq ne lt le gt ge equal isnan isinf isneginf isposinf isin logical_and logical_not logical_or logical_xor
@@ -21,7 +19,7 @@ _COMPARISONS = """
     nanmedian mode cummax cummin _cummax_helper _cummin_helper count_nonzero nonzero nonzero_static searchsorted
     bucketize unique_consecutive unique_dim _unique _unique2 bincount max_pool2d_with_indices max_pool3d_with_indices
     max_pool2d_with_indices_backward max_pool3d_with_indices_backward adaptive_max_pool2d adaptive_max_pool3d
-    adaptive_max_pool2d_backward adaptive_max_pool3d_backward avg_pool1d avg_pool2d avg_pool3d avg_pool2d_backward
+    adaptive_max_pool2d_backward adaptive_max_pool3d_backward avg_pool1d avg_pool3d avg_pool2d_backward
     avg_pool3d_backward allclose _is_all_true _is_any_true is_same_size is_set_to _has_same_storage_numel
 """
 _MOVES = """

@@ -310,8 +310,10 @@ def soft_margin_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor,
 # -- two classes ---------------------------------------------------------------------------------------------------
 
 
-def _check_one_shape(self: Tensor, target: Tensor) -> None:
-    """Refuse tensors of two shapes, of which ATen's kernel reads some elements."""
+def _check_alike(self: Tensor, target: Tensor) -> None:
+    """Refuse tensors of two types, as PyTorch does, and of two shapes, of which ATen's kernel reads some elements."""
+    if self.dtype != target.dtype:
+        raise RuntimeError(f"binary_cross_entropy: found {target.dtype} as target, but expected {self.dtype}")
     if self.shape != target.shape:
         raise UnservedError(
             f"computes tensors of one shape; got {tuple(self.shape)} and {tuple(target.shape)}",
@@ -328,13 +330,13 @@ def _check_one_shape(self: Tensor, target: Tensor) -> None:
 )
 def binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN) -> Tensor:
     """Return the cross entropy of probabilities and targets from 0 to 1."""
-    _check_one_shape(self, target)
+    _check_alike(self, target)
     for title, tensor in {"input": self, "target": target}.items():
         if not ((tensor >= 0) & (tensor <= 1)).all():
             raise RuntimeError(f"binary_cross_entropy: all elements of {title} should be between 0 and 1")
     x, t = self.to(torch.float64), target.to(torch.float64)
     losses = -(t * log64(x).clamp(min=-100) + (1 - t) * log1p64(-x).clamp(min=-100))
-    losses = losses if weight is None else losses * weight
+    losses = losses if weight is None else losses * weight.expand(losses.shape)
     return _reduce(losses.to(torch.float32), reduction, self.dtype)
 
 
@@ -347,10 +349,10 @@ def binary_cross_entropy_backward(
     grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN
 ) -> Tensor:
     """Return the gradient of binary_cross_entropy with respect to the probabilities."""
-    _check_one_shape(self, target)
+    _check_alike(self, target)
     x, t = self.float(), target.float()
     gradient = _spread(grad_output, x.numel(), reduction) * (x - t) / ((1 - x) * x).clamp(min=1e-12)
-    return (gradient if weight is None else gradient * weight.float()).to(self.dtype)
+    return (gradient if weight is None else gradient * weight.float().expand(gradient.shape)).to(self.dtype)
 
 
 @row(
@@ -372,4 +374,4 @@ def binary_cross_entropy_with_logits(
     entropy = log1p64(exp64(-x.abs())) + (-x).clamp(min=0)
     losses = (1 - t) * x + (entropy if pos_weight is None else entropy * ((pos_weight.to(x.dtype) - 1) * t + 1))
     losses = losses if weight is None else losses * weight
-    return _reduce(losses.to(torch.float32), reduction, self.dtype)
+    return _reduce(losses.to(torch.float32), reduction, target.dtype)

@@ -115,16 +115,32 @@ def rounded(wide: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 @row("sum", "sum.dim_IntList", formula="sum of self", order=SECTIONS, bound=_DEPTH)
-def sums(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Return the sums over dimensions."""
+def sums(
+    self: Tensor,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Return the sums over dimensions. They have the type of ``out`` if no other type is given."""
+    dtype = dtype if out is None else dtype or out.dtype
     if dtype is not None and not dtype.is_floating_point:
         return self.to(dtype).sum(dim, keepdim)
     return _rounded_sums(self, dim, keepdim, _served(dtype or self.dtype))
 
 
 @row("mean", "mean.dim", formula="sum / count", order=SECTIONS, bound="h v sum(abs(self)) / count + u abs(result)")
-def mean(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Return the means over dimensions."""
+def mean(
+    self: Tensor,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Return the means over dimensions. They have the type of ``out`` if no other type is given."""
+    dtype = dtype if out is None else dtype or out.dtype
     return _rounded_sums(self, dim, keepdim, _served(dtype or self.dtype), float(count(self, dim)))
 
 
