@@ -178,6 +178,19 @@ def log_sigmoid_backward(m: Operations, g: Number, x: Number) -> Number:
     return g * f.sigmoid(m, -x)
 
 
+@ELEMENTS.add()
+def hardtanh_backward(m: Operations, g: Number, x: Number, low: Number, high: Number) -> Number:
+    """Return the gradient of hardtanh: g between two limits, and 0 elsewhere and for NaN."""
+    return m.select(m.less(low, x), m.select(m.less(x, high), g, 0.0), 0.0)
+
+
+@ELEMENTS.add()
+def hardswish_backward(m: Operations, g: Number, x: Number) -> Number:
+    """Return the gradient of hardswish."""
+    slope = g * (x / 3.0 + 0.5)
+    return m.select(m.less(x, 3.0), m.select(m.less(-3.0, x), slope, 0.0), m.select(m.less(2.0, x), g, slope))
+
+
 # -- rows of softmax, and norms ------------------------------------------------------------------------------------
 
 

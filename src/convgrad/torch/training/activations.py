@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from convgrad.torch.training.functions import BY_MAP, add_map, error_of
-from convgrad.torch.training.row import ELEMENTWISE, PASS, UnservedError, common_type, row
-from convgrad.torch.training.tensors import check_numbers, elements
+from convgrad.torch.training.row import ELEMENTWISE, PASS, UnservedError, row
+from convgrad.torch.training.tensors import check_numbers, elements, is_served
 
 add_map("silu", "self * sigmoid(self)", integers=PASS)  # PyTorch has none of integers
 
@@ -190,10 +190,9 @@ def shrink_backward(grad_output: Tensor, self: Tensor, lambd: float) -> Tensor:
 )
 def hardtanh_backward(grad_output: Tensor, self: Tensor, min_val: float, max_val: float) -> Tensor:
     """Return the gradient of hardtanh, also that of ReLU6."""
-    _, (x,) = common_type(self)
-    if x.dtype != torch.float64:
-        check_numbers(min_val, max_val)
-    return torch.where((x > min_val) & (x < max_val), grad_output, 0)
+    if is_served(grad_output, self):
+        return elements("hardtanh_backward", grad_output, self, min_val, max_val)
+    return torch.where((self > min_val) & (self < max_val), grad_output, 0)
 
 
 @row(
@@ -205,5 +204,7 @@ def hardtanh_backward(grad_output: Tensor, self: Tensor, min_val: float, max_val
 )
 def hardswish_backward(grad_output: Tensor, self: Tensor) -> Tensor:
     """Return the gradient of hardswish."""
-    to, (g, x) = common_type(grad_output, self)
-    return torch.where(x >= 3, g, torch.where(x <= -3, 0, g * (x / 3 + 0.5))).to(to)
+    if is_served(grad_output, self):
+        return elements("hardswish_backward", grad_output, self)
+    slope = grad_output * (self / 3 + 0.5)
+    return torch.where(self >= 3, grad_output, torch.where(self <= -3, 0, slope))
