@@ -149,7 +149,7 @@ def probe(
     op = find(operator)
     fmt = formats.named(operand_type)
     if fmt is None or fmt.name not in VALUES:  # T1
-        refuse("T1", operator, f"operand_type must be one of {', '.join(VALUES)}; got {operand_type!r:.200}")
+        refuse("T1", operator, f"operand_type must be one of {', '.join(VALUES)}; got {str(operand_type)!r:.200}")
     checked, problem = problem_of_row(op, tuple(shapes), attributes, fmt, dtype)
     masks = masks_of(problem)
 
