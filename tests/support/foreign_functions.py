@@ -54,6 +54,13 @@ def leaves(operator: str, *inputs: Any, **attributes: Any) -> Array:
     sys.exit(3)
 
 
+def biases(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    """A bias gradient that is wrong, and no other operator."""
+    if operator != "BiasAddBackward":
+        raise NotImplementedError
+    return right(operator, *inputs, **attributes) + 1
+
+
 def interrupted(operator: str, *inputs: Any, **attributes: Any) -> Array:
     """Right, until Ctrl-C is pressed during a bias gradient."""
     if operator == "BiasAddBackward":
