@@ -30,6 +30,19 @@ def shown(value: object) -> str:
     return " ".join(text[: 4 * SHOWN].split())[:SHOWN]
 
 
+def described(error: BaseException) -> str:
+    """Return the type of an error of foreign code, and its message unless it is empty or cannot be read.
+
+    >>> described(ValueError("no kernel")), described(ValueError())
+    ('ValueError: no kernel', 'ValueError')
+    """
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}".removesuffix(": ")
+    except Exception:  # a message of a class of its own may raise anything
+        return name
+
+
 def printable(text: str, length: int | None = LONGEST) -> str:
     r"""Return the first ``length`` characters of a text, with each unprintable one replaced by a question mark.
 

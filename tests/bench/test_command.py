@@ -65,6 +65,7 @@ FAILURES = {
     "suite": (["--suite", "vgg"], 2, "there is no suite vgg"),
     "line": (["BWD_W f32 NXC ic3oc3"], 2, "at least one spatial axis"),
     "type": ([TINY, "--type", "f8"], 2, "expected one of f32, bf16, f16, f64, f8_e4m3, f8_e5m2"),
+    "no images": (["FWD_D f32 NXC mb0ic3ih5oc3kh3"], 2, "a problem to time needs products"),
     "peer": ([TINY, "--against", "mkl"], 2, "peers must be among torch, jax"),
     "threads": ([TINY, "--threads", "0"], 2, "a positive integer is wanted"),
     "threads beyond the cores": ([TINY, "--threads", "100000"], 2, "the cores that this process may run on"),

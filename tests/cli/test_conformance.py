@@ -111,6 +111,8 @@ def test_a_wrong_function_fails_its_groups(capsys: pytest.CaptureFixture[str]) -
         (["flat"], 1),
         (["flat", "--xfails", "known.txt"], 0),
         (["flat", "--xfails", "known.txt", "--strict"], 1),  # f16 is not served
+        (["foreign_functions:raises", "--xfails", "all.txt", "--strict"], 0),
+        (["foreign_functions:biases", "--xfails", "all.txt"], 0),  # all others are not served
         (["flat", "--skips", "known.txt"], 0),
         (["flat", "--timeout", "1"], 2),
         (["no_such_module"], 2),
@@ -119,6 +121,7 @@ def test_a_wrong_function_fails_its_groups(capsys: pytest.CaptureFixture[str]) -
 )
 def test_exit_codes(words: list[str], expected: int, capsys: pytest.CaptureFixture[str]) -> None:
     Path("known.txt").write_text("dilation-2-*Weights-*  dilations are ignored\n")
+    Path("all.txt").write_text("*  unfinished\n")
     code, out, _ = said(capsys, *words)
     assert code == expected
     assert out.count("NOT SERVED") == ("--strict" in words and "flat" in words)  # the reason for the exit code
@@ -197,6 +200,8 @@ def test_each_case_is_a_test() -> None:
     assert "1 failed, 5 passed, 4 skipped, 283 deselected, 2 xfailed" in out
     assert re.search(r"FAILED .*\bdilation-2-ConvolutionBackwardWeights-bf16-NXC\]", out)
     assert "NOT SERVED: it raised NotImplementedError: f16" in out
+    out = by_pytest("flat:run", "--xfails known.txt --strict", "-k", "dilation-2 and f16")
+    assert "4 failed" in out
 
 
 def test_pytest_needs_the_function(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import io
 import json
 import shlex
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -145,7 +146,7 @@ def test_commands_print_through_the_console() -> None:
 
 def test_progress_on_a_terminal_that_was_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     class Gone:
-        tried = False
+        tried, encoding = False, "utf-8"
 
         def isatty(self) -> bool:
             return True
@@ -159,6 +160,20 @@ def test_progress_on_a_terminal_that_was_closed(monkeypatch: pytest.MonkeyPatch)
     with ProgressLine("a"):
         while not Gone.tried:
             pass
+
+
+def test_progress_on_a_terminal_that_cannot_show_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``LC_ALL=C`` gives; a file name is the label of a graph."""
+    kept = io.BytesIO()
+    terminal = io.TextIOWrapper(kept, encoding="ascii")
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setattr("convgrad.cli.progress.FIRST_AFTER_S", 0)
+    end = time.monotonic() + 10
+    with ProgressLine("größe.json:"):
+        while b"gr??e.json:" not in kept.getvalue() and time.monotonic() < end:
+            time.sleep(0.001)
+    assert b"gr??e.json:" in kept.getvalue()
 
 
 # -- as JSON -----------------------------------------------------------------------------------------------------------

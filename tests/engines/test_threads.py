@@ -61,7 +61,7 @@ def test_the_number_of_threads(
     assert setting.count(threads) == expected
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "two", "1.5", "4097", "99999", "9" * 30])
+@pytest.mark.parametrize("value", ["0", "-1", "two", "1.5", "4097", "99999", "9" * 30, "0" * 19 + "19999"])
 @pytest.mark.parametrize("name", ["CONVGRAD_NUM_THREADS"])
 def test_settings_that_are_not_understood(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CONVGRAD_NUM_THREADS", raising=False)

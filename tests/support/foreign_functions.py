@@ -31,8 +31,34 @@ def raises(operator: str, *inputs: Any, **attributes: Any) -> Array:
     raise ZeroDivisionError("no kernel")
 
 
+class Panic(BaseException):
+    """As the panics of Rust extensions."""
+
+
+class Unsaid(Exception):
+    """An error whose message cannot be read."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def panics(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    raise Panic("no kernel")
+
+
+def raises_what_cannot_be_said(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    raise Unsaid
+
+
 def leaves(operator: str, *inputs: Any, **attributes: Any) -> Array:
     sys.exit(3)
+
+
+def biases(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    """A bias gradient that is wrong, and no other operator."""
+    if operator != "BiasAddBackward":
+        raise NotImplementedError
+    return right(operator, *inputs, **attributes) + 1
 
 
 def interrupted(operator: str, *inputs: Any, **attributes: Any) -> Array:
@@ -143,6 +169,20 @@ def _sleeps(kind: str) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
     time.sleep(3600)
     os._exit(0)
+
+
+def forks(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    """Right, and leaves a process without an ``exec`` behind, which this process's SIGTERM ends."""
+    (ours, theirs), parent = os.pipe(), os.getpid()
+    forked = os.fork()
+    if not forked:
+        os.write(theirs, b"started")
+        while os.getppid() == parent:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+    os.read(ours, 7)
+    return right(operator, *inputs, **attributes)
 
 
 def starts_processes(operator: str, *inputs: Any, **attributes: Any) -> Array:

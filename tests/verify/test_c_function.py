@@ -140,9 +140,21 @@ def test_cases_that_a_signature_excludes(library: Path, said: Run) -> None:
     code, out, _ = said("BWD_W f32 NXC ic3iw9oc5ow10kw3pw1", "--call", f"{library}:right", "--signature", f"{short} PW")
     assert (code, "has SW=2" in out) == (1, True)
     code, out, _ = said(
-        "BWD_W f32 NXC ic3iw9oc5ow10kw3pw1", "--call", f"{library}:right", "--signature", "src diff_dst out W PW"
+        "BWD_W f32 NXC ic3iw9oc5ow10kw3pw1",
+        "--call",
+        f"{library}:right",
+        "--signature",
+        "src diff_dst out N C O K W PW",
     )
     assert (code, "neither OW nor QW, and equal pads give another extent" in out) == (1, True)
+
+
+@pytest.mark.parametrize(("size", "value"), {"N": 4, "C": 8, "O": 8, "KW": 3}.items())
+def test_a_size_that_a_function_does_not_get_is_one(size: str, value: int, library: Path, said: Run) -> None:
+    """Else a right function for one image, one channel or one tap would be called wrong, or read beyond its arrays."""
+    rest = " ".join(word for word in GRADIENT.split() if word not in (size, "OW"))
+    code, out, _ = said(CASES[0], "--call", f"{library}:right", "--signature", rest, "--verbose")
+    assert (code, f"the signature has no {size}, which is {value} in the case" in out) == (1, True)
 
 
 @pytest.mark.parametrize("operator", ["Convolution", "ConvTranspose"])

@@ -97,6 +97,16 @@ def test_what_is_adversarial(line: str, operand: str) -> None:
     assert np.isfinite(bound).mean() > 0.9
 
 
+@pytest.mark.parametrize("operand", FORMATS)
+def test_operands_of_every_kind_are_finite(operand: str) -> None:
+    """Whatever the format of the result is; NaN would make every result right."""
+    for line in GEOMETRIES[::3]:
+        for output in FORMATS if operand == "f64" else [name for name in FORMATS if name != "f64"]:
+            for kind in KINDS:
+                made_up = made(line.format(operand), kind, output)[1]
+                assert all(np.isfinite(a.astype(np.float64)).all() for a in made_up), (line, output, kind)
+
+
 def test_every_kind_is_the_same_for_a_seed() -> None:
     for kind in KINDS:
         assert made("BWD_W f32 NXC mb0ic3ih5oc4kh3", kind, "f32")[1][0].size == 0

@@ -83,6 +83,7 @@ def test_a_function_has_a_name_of_two_parts(name: str) -> None:
         ("foreign_functions:number", "must be a function; got int"),
         ("broken:f", r"ZeroDivisionError: division by zero \(broken.py, line 2\)"),
         ("leaving:f", "SystemExit: 0"),
+        ("panicking:f", "GeneratorExit: no kernel"),
     ],
 )
 def test_what_cannot_be_loaded_is_refused_with_its_reason(
@@ -90,6 +91,7 @@ def test_what_cannot_be_loaded_is_refused_with_its_reason(
 ) -> None:
     (tmp_path / "broken.py").write_text("def f(): ...\n1 / 0\n")
     (tmp_path / "leaving.py").write_text("import sys\nsys.exit(0)\n")
+    (tmp_path / "panicking.py").write_text("raise GeneratorExit('no kernel')\n")
     monkeypatch.syspath_prepend(FOREIGN)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UnsupportedError, match=words):
@@ -122,6 +124,8 @@ def here(name: str) -> Iterator[Any]:
 REFUSED = {
     "raises": r"it raised ZeroDivisionError: no kernel \(foreign_functions.py, line \d+\)\n  cause +raised an error",
     "leaves": "it raised SystemExit: 3",
+    "panics": r"it raised Panic: no kernel \(foreign_functions.py, line \d+\)\n  cause +raised an error",
+    "raises_what_cannot_be_said": r"it raised Unsaid \(foreign_functions.py, line \d+\)\n  cause +raised an error",
     "integers": "f32, bf16, f16, f64, f8_e4m3 or f8_e5m2; got int64",
     "writes": r"it wrote to its operand src, of shape \(2, 9, 3\)\n  cause +operand overwritten",
 }

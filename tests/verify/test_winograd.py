@@ -139,6 +139,18 @@ def test_f32_keeps_the_bound(filtering: tuple[int, int], role: str) -> None:
         assert check(role, got, *made, algorithm=f"winograd:{outputs},{taps}", **call).outcome == "wrong"
 
 
+@pytest.mark.parametrize("outputs", [8, 14])
+def test_tiles_of_any_size_keep_the_bound_where_small_entries_underflow(outputs: int) -> None:
+    rng, call = np.random.default_rng([outputs, 1]), {"strides": [1], "dilations": [1]}
+    ms = [np.array(matrix, np.float64).astype(np.float32) for matrix in matrices(outputs, 3)]
+    for exponent in range(-140, 1, 4):
+        x = (rng.standard_normal((1, 1, 40 * outputs + 2)) * 2.0**40).astype(np.float32)
+        y = (rng.standard_normal((1, 1, 3)) * 2.0**exponent).astype(np.float32)
+        got = filtered(x, y, 0, (40 * outputs,), outputs, 0, ms).swapaxes(1, 2)
+        operands = x.swapaxes(1, 2), y.transpose(2, 1, 0)
+        assert check("Convolution", got, *operands, algorithm=f"winograd:{outputs},3", **call).beyond == 0
+
+
 UNDECIDED = {
     "another kernel": ("winograd:2,5", {}),
     "strides": ("winograd:2,3", {"strides": [2, 2]}),

@@ -90,9 +90,9 @@ def shape_of(text: str) -> tuple[int, ...]:
 def typed(value: object) -> str:
     """Return the text of an option's value on the command line; a list has commas between its values.
 
-    >>> typed([98, 98]), typed(3), typed(0.5)
-    ('98,98', '3', '0.5')
+    >>> typed([98, 98]), typed(3), typed(0.5), typed(8.0), typed(7.3456789), typed("1.0")
+    ('98,98', '3', '0.5', '8', '7.3456789', '1.0')
     """
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)

@@ -20,7 +20,7 @@ def say(text: str) -> None:
     if sys.stdout is None:  # the parent process has closed standard output
         raise FileError("standard output cannot be written: it is closed")
     try:
-        print(_fit(text, sys.stdout.encoding), flush=True)
+        print(fit(text, sys.stdout.encoding), flush=True)
     except OSError as error:
         _drop_remaining_output()
         raise FileError(f"standard output cannot be written: {why(error)}") from error
@@ -30,7 +30,7 @@ def complain(text: str) -> None:
     """Print lines on standard error, or print nothing if standard error cannot be written."""
     if sys.stderr is not None:
         with suppress(OSError):
-            print(_fit(text, sys.stderr.encoding), file=sys.stderr, flush=True)
+            print(fit(text, sys.stderr.encoding), file=sys.stderr, flush=True)
 
 
 def complain_of(messages: Sequence[str], more: str) -> None:
@@ -46,7 +46,8 @@ def wrote(path: str | Path) -> None:
     complain(f"wrote {path}: {os.path.getsize(path):,} bytes")
 
 
-def _fit(text: str, encoding: str | None) -> str:
+def fit(text: str, encoding: str | None) -> str:
+    """Return lines of text with question marks instead of all characters that the encoding or a terminal lacks."""
     encoding = encoding or "utf-8"
     lines = "\n".join(printable(line, None) for line in text.split("\n"))
     return lines.encode(encoding, "replace").decode(encoding)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -57,10 +58,14 @@ def is_about_a_file(error: BaseException) -> bool:
 def ended_as_by_ctrl_c() -> Iterator[None]:
     """Make SIGTERM, with which batch systems end a job, act like Ctrl-C: files are removed, and reports are written.
 
-    Further SIGTERMs are ignored.
+    Further SIGTERMs are ignored. Processes that a judged function forks end at once: the report is not theirs.
     """
+    own = os.getpid()
 
     def stop(*_: object) -> None:
+        if os.getpid() != own:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGTERM)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise KeyboardInterrupt
 

@@ -17,6 +17,7 @@ from convgrad.verify.foreign import load
 from convgrad.verify.isolate import Isolated
 from convgrad.verify.probe import Order, probe
 from convgrad.verify.verdict import Verdict
+from convgrad.words import described
 
 # The default cases, by the result: sums of 576 or 1,568 terms, and operands of many channels.
 CASES: Mapping[str, str] = {
@@ -87,9 +88,10 @@ def _orders(options: argparse.Namespace, function: Callable[..., object], case: 
         if setter is not None:
             try:
                 setter(threads)
-            except Exception as error:  # foreign code may raise any error
-                raised = f"{type(error).__name__}: {error}"
-                raise UnsupportedError(f"{options.set_threads}({threads}) raised {raised}") from error
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # foreign code may raise any error
+                raise UnsupportedError(f"{options.set_threads}({threads}) raised {described(error)}") from error
         attributes: dict[str, object] = dict(case.attributes)
         dtype = options.dtype or case.output_format.name
         order = probe(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 
-from convgrad.cli.console import complain, say
+from convgrad.cli.console import complain, fit, say
 from convgrad.words import printable
 
 FIRST_AFTER_S = 0.5
@@ -88,7 +88,7 @@ class ProgressLine:
             while not self._done.wait(wait):
                 wait, self._shown = EVERY_S, True
                 with self._line:
-                    print(f"\r\x1b[K{self._words()}", end="", flush=True)
+                    print(f"\r\x1b[K{fit(self._words(), sys.stdout.encoding)}", end="", flush=True)
 
     def _beat(self) -> None:
         while not self._done.wait(PIPED_EVERY_S):

@@ -141,7 +141,7 @@ def _reproducer(options: argparse.Namespace) -> str:
     if options.shapes:
         words += ["--shapes", *options.shapes]
     if options.max_error is not None:
-        words += ["--max-error", f"{options.max_error:g}"]
+        words += ["--max-error", typed(options.max_error)]
     if options.activation:
         words += ["--activation", options.activation]
     if options.tune:

@@ -152,11 +152,11 @@ def summary(all_judged: Sequence[Judged], cases: int, seconds: float, refused: i
     return "; ".join([f"{head}: {words or 'nothing was judged,'} in {seconds:.3g} s", *unread])
 
 
-def exit_code(all_judged: Sequence[Judged], strict: bool = False) -> int:
+def exit_code(all_judged: Sequence[Judged], strict: bool = False, others: bool = False) -> int:
     """Return WRONG if a verdict is not ok, DIFFERS if calls differ, otherwise the exit code of the first error.
 
-    Without such a verdict or error, return DONE, or WRONG if no case was judged. Cases that are not served are not
-    judged; if ``strict``, they count as not ok.
+    Without such a verdict or error, return DONE, or WRONG if no case was judged; ``others`` is whether other cases were
+    judged. Cases that are not served are not judged; if ``strict``, they count as not ok.
     """
     outcomes = [
         judged.outcome for judged in all_judged if judged.outcome != FAILED and (strict or judged.outcome != NOT_SERVED)
@@ -164,7 +164,7 @@ def exit_code(all_judged: Sequence[Judged], strict: bool = False) -> int:
     bad = set(outcomes) - {OK}
     if bad:
         return DIFFERS if bad == {NOT_REPEATABLE} else WRONG
-    return next((judged.code for judged in all_judged if judged.code), DONE if outcomes else WRONG)
+    return next((judged.code for judged in all_judged if judged.code), DONE if outcomes or others else WRONG)
 
 
 def explains_exit(judged: Judged, before: Collection[str], strict: bool) -> bool:

@@ -275,7 +275,7 @@ def _by_environment(name: bytes) -> int | None:
     if not text:
         return None
     value = text.split(",")[0].strip()
-    if value.isdecimal() and 1 <= int(value[:20]) <= MAX_THREADS:
+    if value.isdecimal() and len(value) <= 20 and 1 <= int(value) <= MAX_THREADS:
         return int(value)
     if value and name is _OURS:  # OMP_NUM_THREADS may have values that only other libraries understand
         wanted = f"a positive integer, {MAX_THREADS} at most"

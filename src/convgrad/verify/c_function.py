@@ -29,7 +29,7 @@ INTEGERS: Mapping[str, type[ctypes.c_int32] | type[ctypes.c_int64]] = {
 AXES = ("D", "H", "W")
 _SIZE = re.compile(r"([NGCO]|[DHW]|[OKSDPQ][DHW]|[KSPQ])(?:=(\d{1,18}))?")
 # The values that a function may assume if its signature does not have their names.
-ASSUMED = {"G": 1, "S": 1, "D": 1, "P": 0}
+ASSUMED = {"N": 1, "G": 1, "C": 1, "O": 1, "K": 1, "S": 1, "D": 1, "P": 0}
 _LIBRARY = re.compile(r".*\.(so(\.\d+)*|dylib|dll)", re.IGNORECASE)
 
 
@@ -179,8 +179,9 @@ def _reasons(signature: Signature, prepared: Prepared, values: Mapping[str, int]
         elif arguments.get(name) is ctypes.c_int32 and values[name] >= 1 << 31:
             yield f"{name} of the case, {values[name]}, exceeds int32"
     for name, value in values.items():
-        is_needed = name == "G" or (len(name) == 2 and name[0] in ASSUMED)
-        if is_needed and value != ASSUMED[name[0]] and not {name, name[0]} & (named - {"D"}):
+        is_needed = name in "NGCO" or (len(name) == 2 and name[0] in "KSDP")
+        is_implied = (name in "CO" and "G" in named) or (name[0] == "K" and {name[1:], f"O{name[1:]}"} <= named)
+        if is_needed and value != ASSUMED[name[0]] and not is_implied and not {name, name[0]} & (named - {"D"}):
             yield f"the signature has no {name}, which is {value} in the case"
         if name in AXES and not any(other.endswith(name) for other in named):
             yield f"the signature has no size of the axis {name}"

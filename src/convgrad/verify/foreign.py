@@ -22,6 +22,7 @@ from convgrad.spec.operators import find
 from convgrad.verify.c_function import CFunction
 from convgrad.verify.copies import copied, same_bits
 from convgrad.verify.verdict import NOT_SERVED, WRONG, Defect, Verdict
+from convgrad.words import described
 
 Function = Callable[..., object]
 Inputs = tuple[object, ...]
@@ -49,7 +50,9 @@ def load(name: str, signature: str | None = None) -> Function:
         sys.path.insert(0, here)
     try:
         function = attrgetter(path)(importlib.import_module(module_name))
-    except (Exception, SystemExit) as error:  # an import may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # an import may raise anything
         raise UnsupportedError(f"{name} cannot be loaded: {_said(error)}") from error
     if not callable(function):
         raise UnsupportedError(f"{name} must be a function; got {type(function).__name__}")
@@ -127,7 +130,9 @@ def answer(function: Function, operator: str, inputs: Inputs, attributes: Mappin
             value = function(operator, *copies, **attributes)
     except NotImplementedError as error:
         return Verdict(outcome=NOT_SERVED, reason=f"it raised {_said(error)}")
-    except (Exception, SystemExit) as error:  # an exception of the function is a wrong answer
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # an exception of any class is a wrong answer, such as a panic of a Rust extension
         return Verdict(outcome=WRONG, reason=f"it raised {_said(error)}", found=(Defect(RAISED),))
     if value is NotImplemented:
         return Verdict(outcome=NOT_SERVED, reason="it returned NotImplemented")
@@ -145,7 +150,7 @@ def answer(function: Function, operator: str, inputs: Inputs, attributes: Mappin
 def _said(error: BaseException) -> str:
     """Return an error's type and message, and the file and line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
-    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    words = described(error)
     last = frames[-1]
     there = len(frames) > 1 and not last.filename.startswith("<")  # the first frame is ours
     return f"{words} ({os.path.basename(last.filename)}, line {last.lineno})" if there else words

@@ -10,7 +10,7 @@ sums have more than p bits.
 The construction for p = q: each sum has two nonzero products. Both products are exact, because one factor of each is a
 power of 2. The last bits of the second product are below the last bit of the first one, so only the addition of the two
 products rounds. If a sum has only one product, both factors use all significand bits, and the product itself is
-rounded.
+rounded. The range of f8_e4m3 is too small for such factors: its sums in f32 are exact.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ def _two_of_each_sum(problem: Problem, shape: Shape, shift: int, rng: np.random.
     A tap or position is more likely to be drawn if it exists in more sums. Both values usually share one tap or
     position, in different channels or images. So padding removes one of the two values from few sums.
     """
-    fmt, factors = problem.operand_format, 2.0 ** (shift // 2 - np.array([0, shift]))
+    fmt = problem.operand_format
+    factors = 2.0 ** np.clip(shift // 2 - np.array([0, shift]), fmt.min_exponent, fmt.max_exponent - 1)
     values = np.zeros(prod(shape))
     if not values.size:
         return values.reshape(shape)

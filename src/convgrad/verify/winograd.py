@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
-from math import prod
+from math import ceil, log2, prod
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from convgrad.spec.problem import Problem
 
 Matrix = tuple[tuple[Fraction, ...], ...]  # a row per interpolation point
 
-COEFFICIENT_BITS = 16  # nonzero entries of A, G and B have magnitudes from 2^-16 to 2^16
+COEFFICIENT_BITS = 16  # nonzero entries of A, G and B of at most 9 points have magnitudes from 2^-16 to 2^16
 _UP = 1 + 2.0**-30  # factor that covers the rounding errors of the bound in float64
 
 
@@ -89,6 +89,17 @@ def carried(outputs: int, taps: int) -> tuple[float, ...]:
     return tuple(maximum)
 
 
+@lru_cache(maxsize=64)
+def coefficient_bits(outputs: int, taps: int) -> int:
+    """Return b such that nonzero entries of A, G and B have magnitudes from 2^-b to 2^b.
+
+    >>> coefficient_bits(4, 3), coefficient_bits(14, 3)
+    (16, 43)
+    """
+    sizes = [abs(entry) for matrix in matrices(outputs, taps) for row in matrix for entry in row if entry]
+    return max(COEFFICIENT_BITS, *(ceil(abs(log2(size))) for size in (min(sizes), max(sizes))))
+
+
 def winograd_bound(
     problem: Problem, operands: Sequence[Array], outputs: int, taps: int, magnitude: F64Array, accumulator: Format
 ) -> F64Array:
@@ -101,14 +112,14 @@ def winograd_bound(
     geometry = problem.geometry
     if isinstance(geometry, Channels) or not _fits(geometry, problem.solves_for, outputs, taps):
         return np.full_like(magnitude, np.inf)
-    length, axes = outputs + taps - 1, len(geometry.axes)
+    length, axes, bits = outputs + taps - 1, len(geometry.axes), coefficient_bits(outputs, taps)
     magnitudes: dict[Tensor, F64Array] = {
         tensor: _sizes(array) for tensor, array in zip(problem.operands, operands, strict=True)
     }
     summed = geometry.batch * geometry.positions
     if problem.solves_for != "weights":
         summed = (geometry.src_channels if problem.solves_for == "dst" else geometry.dst_channels) // geometry.groups
-    minimum = accumulator.tiny / 2 * 2.0 ** (COEFFICIENT_BITS * (axes + 1) + 1)  # added to operands to cover underflow
+    minimum = accumulator.tiny / 2 * 2.0 ** (bits * (axes + 1) + 1)  # added to operands to cover underflow
     data: Tensor = "dst" if problem.solves_for == "src" else "src"
     other: Tensor = "dst" if problem.solves_for == "weights" else "weights"
     maximum = _in_reach(magnitudes[data], [_reach(axis, problem.solves_for, outputs, taps) for axis in geometry.axes])
@@ -120,11 +131,11 @@ def winograd_bound(
     moved = paths(np.full_like(maximum, minimum), magnitudes[other] + minimum) + paths(
         maximum, np.full_like(magnitudes[other], minimum)
     )
-    lost = accumulator.tiny * summed * (1 + 2 * axes * length) * (length * 2.0**COEFFICIENT_BITS) ** axes
+    lost = accumulator.tiny * summed * (1 + 2 * axes * length) * (length * 2.0**bits) ** axes
     roundings = axes * (2 * (length + 1) + max(outputs, taps) + 1) + 1 + summed + last_additions(problem)
     g = gamma(roundings, accumulator.unit)
     bound = (g * (propagated + magnitude) + (1 + g) * (moved + lost)) * _UP
-    room = 2.0 ** (2 * COEFFICIENT_BITS * axes) * length ** (2 * axes)  # the largest growth of values in transforms
+    room = 2.0 ** (2 * bits * axes) * length ** (2 * axes)  # the largest growth of values in transforms
     largest = max(float(np.max(a, initial=0.0, where=np.isfinite(a))) for a in (maximum, magnitudes[other]))
     fits = np.maximum(propagated + moved + magnitude, largest) * room <= accumulator.largest
     return np.where(fits & np.isfinite(bound), bound, np.inf)

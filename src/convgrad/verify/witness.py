@@ -15,6 +15,8 @@ import sys
 name = ""
 for line in sys.stdin:
     name = line.strip()
+    if not name:  # not only the end of the pipe, which a process that the function started may keep open
+        break
 if name:
     print(f"convgrad: the process ended in the case {name}; use --isolate to judge the other cases", file=sys.stderr)
 """
@@ -31,7 +33,7 @@ class Witness:
         return self
 
     def note(self, name: str) -> None:
-        """Set the name to print if this process ends now; an empty name prints nothing."""
+        """Set the name to print if this process ends now; an empty name ends the watching process."""
         if self._child is not None and self._child.stdin is not None:
             with suppress(OSError):
                 self._child.stdin.write(f"{' '.join(name.split())}\n")

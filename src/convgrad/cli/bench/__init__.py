@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from convgrad.cli.arguments import typed
 from convgrad.cli.bench import report, suites
 from convgrad.cli.bench.harness import keep_freed_memory, measure
 from convgrad.cli.bench.peers import Peer, find_peers
@@ -39,7 +40,7 @@ def main(options: argparse.Namespace) -> int:
     for line in wrong:
         words = ["convgrad", "run", line, "--fill", "normal", "--check", "oracle"]
         if options.max_error is not None:
-            words += ["--max-error", f"{options.max_error:g}"]
+            words += ["--max-error", typed(options.max_error)]
         complain(f"reproduce: {shlex.join(words)}")
     return WRONG if wrong else DONE
 

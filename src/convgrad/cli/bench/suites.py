@@ -12,6 +12,7 @@ from convgrad import notation
 from convgrad.disk import why
 from convgrad.errors import ConvgradError, FileError, NotationError, UnsupportedError
 from convgrad.spec.problem import Problem
+from convgrad.spec.work import nominal_flops
 
 _SUITES = resources.files("convgrad.cli.bench") / "suites"
 ENDING = ".txt"
@@ -78,7 +79,8 @@ def cases(
         choices = (directions or [direction], types or [type_name], layouts or [layout])
         for chosen in product(*choices):
             text = " ".join([*start, *chosen, descriptor])
-            notation.problem(text)
+            if not nominal_flops(notation.problem(text).geometry):
+                raise UnsupportedError(f"a problem to time needs products; {text} has none")
             timed_cases.append(TimedCase(origin, text, notation.read(text)))
     return timed_cases
 

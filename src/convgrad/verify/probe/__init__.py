@@ -29,6 +29,7 @@ from convgrad.verify.probe.masks import VALUES, masks_of
 from convgrad.verify.probe.replay import kept_in
 from convgrad.verify.probe.sample import sample
 from convgrad.verify.probe.tree import Tree, along, confirm, grow
+from convgrad.words import described
 
 MAX_BLOCKS = 16  # an order of more blocks is declared by its rounding depth
 CONFIRMED = 128  # maximum number of pairs that confirm a tree, in at most four calls
@@ -148,7 +149,7 @@ def probe(
     op = find(operator)
     fmt = formats.named(operand_type)
     if fmt is None or fmt.name not in VALUES:  # T1
-        refuse("T1", operator, f"operand_type must be one of {', '.join(VALUES)}; got {operand_type!r:.200}")
+        refuse("T1", operator, f"operand_type must be one of {', '.join(VALUES)}; got {str(operand_type)!r:.200}")
     checked, problem = problem_of_row(op, tuple(shapes), attributes, fmt, dtype)
     masks = masks_of(problem)
 
@@ -209,8 +210,10 @@ def _answer(function: Function, prepared: Prepared) -> NDArray[np.float64]:
     inputs, attributes = arguments(prepared)
     try:
         value = function(operator, *inputs, **attributes)
-    except Exception as error:  # foreign code may raise anything
-        raise UnsupportedError(f"{operator}: the function raised {type(error).__name__}: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # foreign code may raise anything
+        raise UnsupportedError(f"{operator}: the function raised {described(error)}") from error
     array, _ = as_result(value, prepared.problem)
     result: NDArray[np.float64] = prepared.canonical_output(array).astype(np.float64)
     return result
