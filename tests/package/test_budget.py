@@ -11,17 +11,17 @@ import pytest
 from tests.package.syntax import statements
 from tests.support.places import SOURCES
 
-TOTAL = 455_540  # tokens of all rooms
+TOTAL = 457_407  # tokens of all rooms
 BUDGETS = {  # tokens by room: a folder without the folders in it
-    ".": 7_369, "arrays": 3_381, "arrays/libraries": 2_630, "cli": 20_270, "cli/bench": 8_095, "cli/parsers": 2_634,
-    "dask": 5_349, "engines": 8_879, "engines/cuda": 8_960, "engines/llvm": 30_209, "engines/llvm/elementwise": 8_741,
+    ".": 7_405, "arrays": 3_401, "arrays/libraries": 2_637, "cli": 20_345, "cli/bench": 8_113, "cli/parsers": 2_634,
+    "dask": 5_349, "engines": 8_896, "engines/cuda": 8_960, "engines/llvm": 30_209, "engines/llvm/elementwise": 8_741,
     "engines/llvm/gemm": 12_191, "engines/llvm/kn2row": 4_836, "engines/llvm/split_k": 17_010,
-    "engines/llvm/stencils": 7_350, "engines/llvm/winograd": 10_769, "files": 5_003, "functional": 16_887,
-    "graph": 14_162, "jax": 9_964, "plan": 10_197, "plan/cuda": 6_433, "plan/gemm": 8_880, "plan/kn2row": 4_494,
-    "plan/split_k": 16_207, "plan/stencils": 4_470, "plan/winograd": 4_491, "scale": 11_071, "spec": 21_604,
-    "spec/elementwise": 6_691, "spec/winograd": 8_917, "torch": 21_212, "torch/training": 26_385, "verify": 30_267,
+    "engines/llvm/stencils": 7_350, "engines/llvm/winograd": 10_769, "files": 5_003, "functional": 16_895,
+    "graph": 14_162, "jax": 9_964, "plan": 10_328, "plan/cuda": 6_433, "plan/gemm": 8_910, "plan/kn2row": 4_494,
+    "plan/split_k": 16_616, "plan/stencils": 4_470, "plan/winograd": 4_491, "scale": 11_071, "spec": 21_861,
+    "spec/elementwise": 6_822, "spec/winograd": 8_917, "torch": 21_213, "torch/training": 26_974, "verify": 30_401,
     "verify/cases": 27_595, "verify/diagnose": 16_530, "verify/judge": 7_566, "verify/judge/statistics": 5_138,
-    "verify/probe": 7_850, "verify/testing": 4_853,
+    "verify/probe": 7_854, "verify/testing": 4_853,
 }  # fmt: skip
 SLACK = 200  # tokens by which a room may be smaller than its budget
 NOT_COUNTED = {
