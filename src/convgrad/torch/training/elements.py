@@ -144,7 +144,7 @@ def rsqrt(self: Tensor) -> Tensor:
 
 def _are_integers(self: Tensor | float, other: Tensor | float, **_: Tensor) -> bool:
     return not any(
-        isinstance(one, float) or (isinstance(one, Tensor) and one.is_floating_point()) for one in (self, other)
+        isinstance(value, float) or (isinstance(value, Tensor) and value.is_floating_point()) for value in (self, other)
     )
 
 
@@ -164,8 +164,8 @@ def _divided(self: Tensor | float, other: Tensor | float) -> tuple[torch.dtype, 
     ]
     _, (x, y) = common_type(*numbers)
     with np.errstate(invalid="ignore"):
-        rest = np.fmod(x.detach().numpy(), y.detach().numpy())
-    return to, torch.from_numpy(np.asarray(rest)), y
+        left = np.fmod(x.detach().numpy(), y.detach().numpy())
+    return to, torch.from_numpy(np.asarray(left)), y
 
 
 @row(
@@ -179,8 +179,8 @@ def _divided(self: Tensor | float, other: Tensor | float) -> tuple[torch.dtype, 
 )
 def fmod(self: Tensor, other: Tensor | float) -> Tensor:
     """Return the remainder with the sign of self."""
-    to, rest, _ = _divided(self, other)
-    return rest.to(to)
+    to, left, _ = _divided(self, other)
+    return left.to(to)
 
 
 @row(
@@ -195,8 +195,8 @@ def fmod(self: Tensor, other: Tensor | float) -> Tensor:
 )
 def remainder(self: Tensor | float, other: Tensor | float) -> Tensor:
     """Return the remainder with the sign of other."""
-    to, rest, y = _divided(self, other)
-    return torch.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest).to(to)
+    to, left, y = _divided(self, other)
+    return torch.where((left != 0) & ((left < 0) != (y < 0)), left + y, left).to(to)
 
 
 _POWERS: dict[float, Function] = {
