@@ -17,6 +17,8 @@ from convgrad.torch.training.row import SECTIONS, SUMMED, TYPE_CURE, UnservedErr
 Sums = TypeVar("Sums", Tensor, NDArray[np.float64])
 
 Dims = int | Sequence[int] | None
+Dtype = torch.dtype | None
+Out = Tensor | None
 _DEPTH = "h v sum(abs(self)) + u abs(result)"
 
 
@@ -109,39 +111,29 @@ def _served(dtype: torch.dtype) -> torch.dtype:
     return dtype
 
 
+def _stated(dtype: Dtype, out: Out) -> Dtype:
+    """Return the type that a caller states: ``dtype``, or else that of ``out``."""
+    return dtype if dtype is not None or out is None else out.dtype
+
+
 def rounded(wide: Tensor, dtype: torch.dtype) -> Tensor:
     """Return f64 numbers rounded to f32, and then to a type."""
     return wide.to(torch.float32).to(dtype)
 
 
 @row("sum", "sum.dim_IntList", formula="sum of self", order=SECTIONS, bound=_DEPTH)
-def sums(
-    self: Tensor,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
-    out: Tensor | None = None,
-) -> Tensor:
+def sums(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Dtype = None, out: Out = None) -> Tensor:
     """Return the sums over dimensions. They have the type of ``out`` if no other type is given."""
-    dtype = dtype if out is None else dtype or out.dtype
+    dtype = _stated(dtype, out)
     if dtype is not None and not dtype.is_floating_point:
         return self.to(dtype).sum(dim, keepdim)
     return _rounded_sums(self, dim, keepdim, _served(dtype or self.dtype))
 
 
 @row("mean", "mean.dim", formula="sum / count", order=SECTIONS, bound="h v sum(abs(self)) / count + u abs(result)")
-def mean(
-    self: Tensor,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
-    out: Tensor | None = None,
-) -> Tensor:
+def mean(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Dtype = None, out: Out = None) -> Tensor:
     """Return the means over dimensions. They have the type of ``out`` if no other type is given."""
-    dtype = dtype if out is None else dtype or out.dtype
-    return _rounded_sums(self, dim, keepdim, _served(dtype or self.dtype), float(count(self, dim)))
+    return _rounded_sums(self, dim, keepdim, _served(_stated(dtype, out) or self.dtype), float(count(self, dim)))
 
 
 def variance(plain: Sums, squares: Sums, number: int, free: float) -> tuple[Sums, Sums]:
