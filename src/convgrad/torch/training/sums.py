@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -17,8 +17,8 @@ from convgrad.torch.training.row import SECTIONS, SUMMED, TYPE_CURE, UnservedErr
 Sums = TypeVar("Sums", Tensor, NDArray[np.float64])
 
 Dims = int | Sequence[int] | None
-Dtype = torch.dtype | None
-Out = Tensor | None
+Dtype: TypeAlias = torch.dtype | None
+Out: TypeAlias = Tensor | None
 _DEPTH = "h v sum(abs(self)) + u abs(result)"
 
 
