@@ -14,7 +14,7 @@ from convgrad.spec.elementwise.arithmetic import NEAREST_INTEGER, Condition, Num
 _LOG2_E = float.fromhex("0x1.715476p+0")
 _LN2_HIGH, _LN2_LOW = float.fromhex("0x1.62e4p-1"), float.fromhex("0x1.7f7d1cp-20")  # 16 bits, so k * high is exact
 _SMALLEST_NORMAL, _LARGEST_ARGUMENT = 2.0**-126, 88.75
-_UNDERFLOW = -150.0  # 150 times exp of it is less than half of the smallest number
+_UNDERFLOW = -109.0  # 109 times exp of it is less than half of the smallest number, so that products are 0 below it
 
 _EXP = tuple(  # (exp(r) - 1 - r) / r^2 for abs(r) <= ln(2)/2: exp has a relative error of 2^-29
     float.fromhex(c)
@@ -42,7 +42,8 @@ _TAIL = tuple(  # exp(a^2/2) P(-a) (a + 4), P the normal distribution function, 
         *("-0x1.c99c7ap-9", "0x1.ad271ap-10", "0x1.667cb0p-13", "-0x1.d1b05ep-13", "-0x1.848cb4p-15"),
     )
 )
-_ERF_LIMIT, _TAIL_LIMIT = 0.9, 14.5
+_SQUARED = 2.0**-60  # squares of smaller numbers may underflow, and are too small to change a sum with 1
+_ERF_LIMIT, _TAIL_LIMIT = 0.9, 14.8  # exp(-14.8^2/2) is below exp(_UNDERFLOW)
 _ROOT_2, _DENSITY = float.fromhex("0x1.6a09e6p+0"), float.fromhex("0x1.988454p-2")  # sqrt(2) and 1/sqrt(2 pi)
 
 
@@ -69,10 +70,16 @@ def minimum(m: Operations, x: Number, limit: float) -> Number:
     return m.select(m.less(limit, x), limit, x)
 
 
+def bounded(m: Operations, x: Number, limit: float) -> Number:
+    """Return the nearest number from -limit to limit, or NaN."""
+    return minimum(m, maximum(m, x, -limit), limit)
+
+
 class Exponential(NamedTuple):
     """exp(x) as a product of three numbers. The last two are powers of two, so only a subnormal product is rounded.
 
-    Multiply by ``remainder`` last, because a subnormal exp has few bits; ``value * half`` is exact.
+    Multiply by ``remainder`` last, because a subnormal exp has few bits; ``value * half`` is exact. ``remainder`` is 0
+    where products are, because a multiplication that underflows takes 150 cycles on some processors.
     """
 
     value: Number
@@ -81,7 +88,7 @@ class Exponential(NamedTuple):
 
 
 def _reduced(m: Operations, x: Number, low: Operand = 0.0) -> Exponential:
-    """Return exp(x + low) with ``value`` - 1 in place of ``value``, for x from -150 to 88.75, and a small ``low``."""
+    """Return exp(x + low) with ``value`` - 1 in place of ``value``, for x from -109 to 88.75, and a small ``low``."""
     power = m.fma(x, _LOG2_E, NEAREST_INTEGER)
     k = power - NEAREST_INTEGER
     r = m.fma(k, -_LN2_LOW, m.fma(k, -_LN2_HIGH, x))
@@ -92,18 +99,18 @@ def _reduced(m: Operations, x: Number, low: Operand = 0.0) -> Exponential:
 
 def exp(m: Operations, x: Number) -> Number:
     """Return exp(x)."""
-    above, half, remainder = _reduced(m, minimum(m, maximum(m, x, _UNDERFLOW), _LARGEST_ARGUMENT))
-    return (above + 1.0) * half * remainder
+    return bounded_exp(m, minimum(m, x, _LARGEST_ARGUMENT))
 
 
 def exponential(m: Operations, x: Number, low: Operand = 0.0) -> Exponential:
-    """Return exp(x + low) for x <= 0."""
-    above, half, remainder = _reduced(m, maximum(m, x, _UNDERFLOW), low)
-    return Exponential(above + 1.0, half, remainder)
+    """Return exp(x + low) for x up to 88.75."""
+    is_zero = m.less(x, _UNDERFLOW)
+    above, half, remainder = _reduced(m, m.select(is_zero, _UNDERFLOW, x), low)
+    return Exponential(above + 1.0, half, m.select(is_zero, 0.0, remainder))
 
 
-def exp_of_negative(m: Operations, x: Number) -> Number:
-    """Return exp(x) for x <= 0."""
+def bounded_exp(m: Operations, x: Number) -> Number:
+    """Return exp(x) for x up to 88.75."""
     value, half, remainder = exponential(m, x)
     return value * half * remainder
 
@@ -152,7 +159,7 @@ def _log1p_of_share(m: Operations, e: Number) -> Number:
 
 def softplus(m: Operations, x: Number) -> Number:
     """Return log(1 + exp(x))."""
-    return maximum(m, x, 0.0) + _log1p_of_share(m, exp_of_negative(m, -m.abs(x)))
+    return maximum(m, x, 0.0) + _log1p_of_share(m, bounded_exp(m, -m.abs(x)))
 
 
 class Shares(NamedTuple):
@@ -176,7 +183,7 @@ def _against(m: Operations, x: Number, low: Operand) -> Operand:
 
 
 def share_of(m: Operations, factor: Number, x: Number, low: Operand = 0.0) -> Number:
-    """Return factor * sigmoid(x + low); factors below -150 count as -150, where the result is -0."""
+    """Return factor * sigmoid(x + low); factors below -109 count as -109, where the result is -0."""
     factor = product_above(m, factor, _UNDERFLOW)
     value, half, remainder = exponential(m, -m.abs(x), _against(m, x, low))
     part = value * half
@@ -192,15 +199,16 @@ class Quotient(NamedTuple):
 
 def _tanh_of_softplus(m: Operations, e: Number, is_negative: Condition) -> Quotient:
     """Return tanh(log(1 + exp(x))) from e = exp(-abs(x)); for negative x, the numerator is without its factor e."""
-    twice, square = e * 2.0, e * e
+    twice, larger = e * 2.0, maximum(m, e, _SQUARED)
+    square = larger * larger
     numerator = m.select(is_negative, e, twice) + m.select(is_negative, 2.0, 1.0)
     return Quotient(numerator, m.select(is_negative, (square + twice) + 2.0, (square * 2.0 + twice) + 1.0))
 
 
 def mish(m: Operations, x: Number) -> Number:
-    """Return x * tanh(log(1 + exp(x))); numbers below -150 count as -150, where the result is -0."""
-    x = product_above(m, x, _UNDERFLOW)
+    """Return x * tanh(log(1 + exp(x))); numbers below -109 count as -109, where the result is -0."""
     value, half, remainder = exponential(m, -m.abs(x))
+    x = product_above(m, x, _UNDERFLOW)
     part, is_negative = value * half, m.less(x, 0.0)
     numerator, denominator = _tanh_of_softplus(m, part * remainder, is_negative)
     return m.select(is_negative, x * part * numerator / denominator * remainder, x * (numerator / denominator))
@@ -208,16 +216,16 @@ def mish(m: Operations, x: Number) -> Number:
 
 def mish_slope(m: Operations, x: Number) -> Number:
     """Return the derivative of ``mish`` for x from -150 to 150."""
-    e, is_negative = exp_of_negative(m, -m.abs(x)), m.less(x, 0.0)
+    e, is_negative = bounded_exp(m, -m.abs(x)), m.less(x, 0.0)
     numerator, denominator = _tanh_of_softplus(m, e, is_negative)
-    factor = m.select(is_negative, 1.0, e)
-    change = x * (4.0 * (e * (1.0 + e)) * factor) / (denominator * denominator)
+    size = m.select(is_negative, e, maximum(m, e, _SQUARED))
+    change = x * (4.0 * (size * (1.0 + size)) * m.select(is_negative, 1.0, size)) / (denominator * denominator)
     return m.select(is_negative, e * numerator, numerator) / denominator + change
 
 
 def sigmoid(m: Operations, x: Number) -> Number:
     """Return 1/(1 + exp(-x))."""
-    e = exp_of_negative(m, -m.abs(x))
+    e = bounded_exp(m, -m.abs(x))
     return m.select(m.less(x, 0.0), e, 1.0) / (e + 1.0)
 
 

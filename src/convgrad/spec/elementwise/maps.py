@@ -45,7 +45,7 @@ def silu(m: Operations, x: Number) -> Number:
 @ELEMENTS.add()
 def silu_backward(m: Operations, g: Number, x: Number) -> Number:
     """Return the gradient of SiLU."""
-    x = f.minimum(m, f.maximum(m, x, -150.0), 150.0)
+    x = f.bounded(m, x, 150.0)
     s, other = f.shares(m, x)
     return g * (s * m.fma(x, other, 1.0))
 
@@ -59,7 +59,7 @@ def gelu(m: Operations, x: Number) -> Number:
 @ELEMENTS.add()
 def gelu_backward(m: Operations, g: Number, x: Number) -> Number:
     """Return the gradient of GELU."""
-    x = f.minimum(m, f.maximum(m, x, -30.0), 30.0)
+    x = f.bounded(m, x, 30.0)
     distribution, density = f.normal(m, x)
     return g * m.fma(x, density, distribution)
 
@@ -82,7 +82,7 @@ def _gelu_argument(m: Operations, x: Number) -> tuple[Number, Number, Number]:
 @ELEMENTS.add(3.5)
 def gelu_tanh(m: Operations, x: Number) -> Number:
     """Return the approximation of GELU by tanh, which is x * sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3))."""
-    bounded = f.minimum(m, f.maximum(m, x, -30.0), 30.0)
+    bounded = f.bounded(m, x, 30.0)
     high, low, _ = _gelu_argument(m, bounded)
     return f.share_of(m, x, high, low)
 
@@ -90,7 +90,7 @@ def gelu_tanh(m: Operations, x: Number) -> Number:
 @ELEMENTS.add()
 def gelu_tanh_backward(m: Operations, g: Number, x: Number) -> Number:
     """Return the gradient of the approximation of GELU by tanh."""
-    bounded = f.minimum(m, f.maximum(m, x, -30.0), 30.0)
+    bounded = f.bounded(m, x, 30.0)
     high, low, square = _gelu_argument(m, bounded)
     s, other = f.shares(m, high, low)
     return g * m.fma(bounded * (s * other), m.fma(square, 3.0 * _GELU_CUBIC, _GELU_LINEAR), s)
@@ -118,7 +118,7 @@ def mish(m: Operations, x: Number) -> Number:
 @ELEMENTS.add()
 def mish_backward(m: Operations, g: Number, x: Number) -> Number:
     """Return the gradient of Mish."""
-    return g * f.mish_slope(m, f.minimum(m, f.maximum(m, x, -150.0), 150.0))
+    return g * f.mish_slope(m, f.bounded(m, x, 150.0))
 
 
 @ELEMENTS.add()
@@ -197,7 +197,7 @@ def hardswish_backward(m: Operations, g: Number, x: Number) -> Number:
 @ELEMENTS.add()
 def exp_of_difference(m: Operations, x: Number, largest: Number) -> Number:
     """Return exp(x - largest) for x <= largest."""
-    return f.exp_of_negative(m, x - largest)
+    return f.bounded_exp(m, x - largest)
 
 
 @ELEMENTS.add()
