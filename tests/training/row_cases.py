@@ -76,8 +76,12 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
     "sqrt": (lambda d: (d(*IMAGES) ** 2,), {}),
     "rsqrt": (lambda d: (_two_or_half(d(*IMAGES)) ** 2,), {}),
     "pow.Tensor_Scalar": (lambda d: (d(*IMAGES), 3), {}),
-    **{name: (lambda d: (d(*IMAGES),), {}) for name in ("exp", "sigmoid", "tanh", "log_sigmoid_forward")},
-    "log": (lambda d: (abs(d(*IMAGES)) + 1,), {}),
+    "pow.Tensor_Tensor": (lambda d: (abs(d(*IMAGES)), d(*IMAGES)), {}),
+    "pow.Scalar": (lambda d: (10000.0, d(*IMAGES)), {}),
+    **{
+        name: (lambda d: (d(*IMAGES),), {}) for name in ("exp", "sigmoid", "tanh", "log_sigmoid_forward", "sin", "cos")
+    },
+    **{name: (lambda d: (abs(d(*IMAGES)) + 1,), {}) for name in ("log", "log2", "log10")},
     **{name: (lambda d: (d(*IMAGES),), {}) for name in ("erf", "expm1", "silu", "softplus", "mish", "softshrink")},
     "silu_backward": (lambda d: (d(*IMAGES), d(*IMAGES)), {}),
     "mish_backward": (lambda d: (d(*IMAGES), d(*IMAGES)), {}),
@@ -120,6 +124,14 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
     "addmm": (lambda d: (d(7), d(5, 9), d(9, 7)), {"beta": 2, "alpha": 3}),
     "addmv": (lambda d: (d(5), d(5, 9), d(9)), {"beta": 2}),
     "baddbmm": (lambda d: (d(3, 5, 7), d(3, 5, 9), d(3, 9, 7)), {"alpha": 0.5}),
+    "_scaled_dot_product_flash_attention_for_cpu": (
+        lambda d: (d(*IMAGES), d(3, 2, 5, 8), d(3, 2, 5, 8)),
+        {"attn_mask": torch.arange(15.0).reshape(3, 1, 1, 5)},
+    ),
+    "_scaled_dot_product_flash_attention_for_cpu_backward": (
+        lambda d: (d(*IMAGES), d(*IMAGES), d(3, 2, 6, 8), d(3, 2, 6, 8), d(*IMAGES), d(3, 4, 6), 0.0, True),
+        {},
+    ),
     "_adaptive_avg_pool2d": (lambda d: (d(3, 4, 8, 4), [4, 2]), {}),
     "_adaptive_avg_pool3d": (lambda d: (d(3, 4, 8, 4, 4), [4, 2, 1]), {}),
     "_adaptive_avg_pool2d_backward": (lambda d: (d(3, 4, 4, 2), d(3, 4, 8, 4)), {}),

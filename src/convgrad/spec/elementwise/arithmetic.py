@@ -2,7 +2,7 @@
 
 Each operation is one of IEEE 754 on f32, or on f64 in wide maps, rounded once to nearest, or an exact operation on the
 bits. So any machine that executes the same operations in the same order computes the same bits. Wide maps use only
-Python's operators, sqrt, comparisons, ``select``, ``rounded``, ``floor`` and ``significand``.
+Python's operators, sqrt, abs, comparisons, ``select``, ``rounded``, ``floor``, ``significand`` and ``power_of_two``.
 """
 
 from __future__ import annotations
@@ -54,6 +54,9 @@ class Operations(Protocol):
 
     def significand(self, a: Number) -> tuple[Number, Number]:
         """Return (m, k) with a = m * 2^k and m from 1 to 2, for positive normal numbers of f64."""
+
+    def power_of_two(self, k: Number) -> Number:
+        """Return 2^k in f64, for whole numbers k from -1022 to 1023."""
 
     def powers_of_two(self, power: Number) -> tuple[Number, Number]:
         """Return two powers of two whose product is 2^k: ``power`` is k + NEAREST_INTEGER, and k from -252 to 254."""
@@ -109,6 +112,11 @@ class NumpyOperations:
         bits = np.asarray(a, np.float64).view(np.int64)
         fraction = (bits & ((1 << WIDE_SIGNIFICAND) - 1)) | (WIDE_BIAS << WIDE_SIGNIFICAND)
         return fraction.view(np.float64), ((bits >> WIDE_SIGNIFICAND) - WIDE_BIAS).astype(np.float64)
+
+    def power_of_two(self, k: Number) -> Number:
+        """Return 2^k. The last bits of a large number are the bits of the exponent."""
+        bits = (np.asarray(k, np.float64) + (2.0**WIDE_SIGNIFICAND + WIDE_BIAS)).view(np.int64)
+        return (bits << WIDE_SIGNIFICAND).view(np.float64)
 
     def powers_of_two(self, power: Number) -> tuple[Number, Number]:
         """Return two powers of two whose product is 2^k."""

@@ -6,10 +6,13 @@ import math
 
 from convgrad.spec.elementwise.arithmetic import Number, Operand, Operations
 from convgrad.spec.elementwise.definition import Maps
+from convgrad.spec.elementwise.functions import bounded
 
 WIDE = Maps()
 
 LN2_HIGH, LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # their sum is ln 2 in 86 bits
+_LOG2_E = 1.4426950408889634
+_EXP = [1 / math.factorial(k) for k in range(14)]  # |r| <= ln(2)/2: the remainder is below 2^-59
 _ATANH = [2 / k for k in range(1, 24, 2)]  # |s| <= 0.172: the remainder is below 2^-60
 _COS = [(-1) ** k / math.factorial(2 * k) for k in range(9)]  # abs(angle) <= pi/4: the remainder is below 2^-58
 _SIN = [(-1) ** k / math.factorial(2 * k + 1) for k in range(9)]
@@ -41,6 +44,28 @@ def log64(m: Operations, x: Number) -> Number:
     return m.select(m.less(x, 0.0), math.nan, m.select(m.equal(x, x), value, math.nan))
 
 
+def exp64(m: Operations, x: Number) -> Number:
+    """Return exp(x), with a relative error below 2^-50."""
+    x = bounded(m, x, 800.0)
+    power = m.floor(x * _LOG2_E + 0.5)
+    value = polynomial((x - power * LN2_HIGH) - power * LN2_LOW, _EXP)
+    half = m.floor(power * 0.5)  # in two steps, so that neither factor overflows
+    return (value * m.power_of_two(half)) * m.power_of_two(power - half)
+
+
+@WIDE.add(0.501, wide=True)
+def power(m: Operations, x: Number, exponent: Number) -> Number:
+    """Return x to the power of ``exponent``, and the values of IEEE's ``pow`` for special numbers."""
+    size, is_whole = m.abs(x), m.equal(m.floor(exponent), exponent)
+    value = m.select(m.equal(size, 1.0), 1.0, exp64(m, exponent * log64(m, size)))
+    is_even = m.equal(m.floor(exponent * 0.5) * 2.0, exponent)
+    of_negative = m.select(is_whole, m.select(is_even, value, -value), value)
+    result = m.select(m.less(m.select(m.equal(x, 0.0), 1.0 / x, x), 0.0), of_negative, value)
+    of_root = m.select(m.equal(x, -math.inf), value, math.nan)
+    result = m.select(m.less(x, 0.0), m.select(is_whole, result, of_root), result)
+    return m.select(m.equal(exponent, 0.0), 1.0, m.select(m.equal(x, 1.0), 1.0, result))
+
+
 def log1p64(m: Operations, x: Number) -> Number:
     """Return log(1 + x), also accurate for small x."""
     return m.select(m.less(m.abs(x), 0.25), _log_near_1(x), log64(m, 1.0 + x))
@@ -50,10 +75,15 @@ def _cos64(m: Operations, turns: Number) -> Number:
     """Return the cosine of an angle in turns, from 0 to 1."""
     quarter = m.floor(turns * 4.0 + 0.5)
     angle = (turns - quarter * 0.25) * (2 * math.pi)
+    return turned(m, quarter, angle)
+
+
+def turned(m: Operations, quarter: Number, angle: Number) -> Number:
+    """Return the cosine of an angle from -pi/4 to pi/4 that is turned by 0 to 4 quarters."""
     square = angle * angle
     cosine, sine = polynomial(square, _COS), angle * polynomial(square, _SIN)
     value = m.select(m.equal(quarter, 1.0), sine, m.select(m.equal(quarter, 3.0), sine, cosine))
-    # quarters 0 to 4: cos, -sin, -cos, sin, cos
+    # cos, -sin, -cos, sin, cos
     return m.select(m.equal(quarter, 1.0), -value, m.select(m.equal(quarter, 2.0), -value, value))
 
 
@@ -68,5 +98,17 @@ def normal(m: Operations, r: Number, s: Number, mean: Number, deviation: Number)
     return standard_normal(m, r, s) * deviation + mean
 
 
-for _function in (log64, log1p64, standard_normal):
+@WIDE.add(0.501, wide=True)
+def log2(m: Operations, x: Number) -> Number:
+    """Return the logarithm to base 2."""
+    return log64(m, x) * (1 / math.log(2))
+
+
+@WIDE.add(0.501, wide=True)
+def log10(m: Operations, x: Number) -> Number:
+    """Return the logarithm to base 10."""
+    return log64(m, x) * (1 / math.log(10))
+
+
+for _function in (exp64, log64, log1p64, standard_normal):
     WIDE.add(wide=True)(_function)

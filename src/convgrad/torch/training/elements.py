@@ -13,7 +13,6 @@ from convgrad.torch.training.row import (
     PROMOTE,
     SERVE,
     Function,
-    UnservedError,
     common_type,
     positive_zeros,
     result_type,
@@ -226,18 +225,17 @@ def _is_of_integers(self: Tensor, exponent: float, **_: object) -> bool:
 
 @row(
     "pow.Tensor_Scalar",
-    formula=f"products, sqrt and division; exponents {', '.join(f'{power:g}' for power in sorted(_POWERS))}",
+    formula="products, sqrt and division for the exponents "
+    f"{', '.join(f'{power:g}' for power in sorted(_POWERS))}; else as pow.Tensor_Tensor, but not of f64",
     bound="5 u abs(result)",
     types=ELEMENTWISE,
     integers=PROMOTE,
     passed_on=_is_of_integers,
 )
 def power(self: Tensor, exponent: float) -> Tensor:
-    """Return self**exponent for the exponents that products, square roots and divisions compute."""
+    """Return self**exponent; products, square roots and divisions compute it for some exponents."""
     if exponent not in _POWERS:
-        exponents = ", ".join(map(str, sorted(_POWERS)))
-        cure = "Use one of these exponents, or torch.exp and torch.log"
-        raise UnservedError(f"computes only the exponents {exponents}; got {exponent}", cure)
+        return elements("power", self, exponent)
     to, (x,) = common_type(self)
     if abs(exponent) != 0.5 and exponent % 1:  # unlike square roots, other powers of -inf and -0 are those of inf and 0
         x = torch.where(x == -math.inf, math.inf, x) + 0.0

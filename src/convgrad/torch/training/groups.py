@@ -6,6 +6,7 @@ from functools import cache
 
 from convgrad.torch.training import (  # noqa: F401 - they fill ROWS
     activations,
+    attention,
     elements,
     functions,
     images,
@@ -13,6 +14,7 @@ from convgrad.torch.training import (  # noqa: F401 - they fill ROWS
     losses,
     norms,
     optimizers,
+    powers,
     products,
     random,
     sums,
@@ -23,7 +25,6 @@ from convgrad.torch.training.row import ROWS, OperatorRow, overloads_of
 FIXED_GROUP, OURS, VARIES = "fixed", "ours", "may vary"
 _OF_LISTS = "_foreach_"
 _CURES = {
-    "_scaled_dot_product": "Use torch.nn.attention.sdpa_kernel(SDPBackend.MATH)",
     "_transformer_encoder": "Call torch.backends.mha.set_fastpath_enabled(False)",
     "_native_multi_head": "Call torch.backends.mha.set_fastpath_enabled(False)",
     "mkldnn_rnn": "Use torch.backends.mkldnn.flags(enabled=False)",

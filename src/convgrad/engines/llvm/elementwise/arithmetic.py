@@ -167,6 +167,11 @@ class VectorOperations:
         fraction = self._whole("or", fraction, WIDE_BIAS << WIDE_SIGNIFICAND)
         return self._number("bitcast", fraction), self._number("bitcast", in_large) - (large + WIDE_BIAS)
 
+    def power_of_two(self, k: Vector) -> Vector:
+        """Return 2^k. The last bits of a large number are the bits of the exponent."""
+        bits = self._bits(k + (2.0**WIDE_SIGNIFICAND + WIDE_BIAS))
+        return self._number("bitcast", self._whole("shl", bits, WIDE_SIGNIFICAND))
+
     def powers_of_two(self, power: Vector) -> tuple[Vector, Vector]:
         """Return two powers of two whose product is 2^k."""
         k = self._whole("sub", self._bits(power), bits_of(NEAREST_INTEGER))
