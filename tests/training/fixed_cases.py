@@ -61,6 +61,10 @@ ARITHMETIC: dict[str, Call] = {
     "clamp": lambda x, y: (aten.clamp(x, -0.5, 0.3), *[aten.clamp(x * 0, zero, zero) for zero in (0.0, -0.0)]),
     "clamp_max": lambda x, y: (aten.clamp_max(x, 0.3), *[aten.clamp_max(x * 0, zero) for zero in (0.0, -0.0)]),
     "clamp_min": lambda x, y: (aten.clamp_min(x, 0.3), *[aten.clamp_min(x * 0, zero) for zero in (0.0, -0.0)]),
+    **{
+        name: lambda x, y, name=name: [getattr(aten, name)(part, dim) for part in (x, x.bfloat16()) for dim in range(4)]
+        for name in ("cumsum", "cumprod")
+    },
     "threshold": lambda x, y: aten.threshold(x, 0.1, 0.2),
     "threshold_backward": lambda x, y: aten.threshold_backward(x, y, 0.0),
     "_amp_foreach_non_finite_check_and_unscale": _unscaled,

@@ -77,6 +77,8 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
     "rsqrt": (lambda d: (_two_or_half(d(*IMAGES)) ** 2,), {}),
     "pow.Tensor_Scalar": (lambda d: (d(*IMAGES), 3), {}),
     "pow.Tensor_Tensor": (lambda d: (abs(d(*IMAGES)), d(*IMAGES)), {}),
+    "prod": (lambda d: (d(3, 7),), {}),
+    "prod.dim_int": (lambda d: (d(*IMAGES), 1), {}),
     "pow.Scalar": (lambda d: (10000.0, d(*IMAGES)), {}),
     **{
         name: (lambda d: (d(*IMAGES),), {}) for name in ("exp", "sigmoid", "tanh", "log_sigmoid_forward", "sin", "cos")

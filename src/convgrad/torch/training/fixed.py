@@ -1,7 +1,7 @@
 """Operators of PyTorch whose bits never vary, because they do the same IEEE operations in one order everywhere.
 
-Most of them move data, compare, or do one operation per element. `tests/training/test_fixed.py` runs each of them with
-several threads, instruction sets, memory formats and sizes.
+Most of them move data, compare, or do one operation per element; `cumsum` and `cumprod` go from element to element.
+`tests/training/test_fixed.py` runs each of them with several threads, instruction sets, memory formats and sizes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ _ARITHMETIC = """
     sgn sign sub trunc floor_divide rsub nan_to_num relu threshold threshold_backward hardtanh leaky_relu
     leaky_relu_backward _prelu_kernel _prelu_kernel_backward hardsigmoid hardsigmoid_backward hardswish
     hardshrink native_dropout_backward _amp_foreach_non_finite_check_and_unscale _amp_update_scale
+    cumprod cumsum
 """
 _COMPARISONS = """
     eq ne lt le gt ge equal isnan isinf isneginf isposinf isin logical_and logical_not logical_or logical_xor
