@@ -174,6 +174,11 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
         lambda d: (d(*IMAGES), d(*IMAGES), d(3, 2), abs(d(3, 2)), d(4), 3, 4, 48, 2, [True] * 3),
         {},
     ),
+    "_weight_norm_interface": (lambda d: (d(*IMAGES), abs(d(3, 1, 1, 1)), 0), {}),
+    "_weight_norm_interface_backward": (
+        lambda d: (d(*IMAGES), d(*IMAGES), d(1, 1, 1, 8), 1 + d(1, 1, 1, 8) ** 2, 3),
+        {},
+    ),
     "native_batch_norm": (lambda d: (d(*IMAGES), d(4), d(4), d(4), abs(d(4)), *_STATS), {}),
     "_native_batch_norm_legit": (lambda d: (d(*IMAGES), d(4), d(4), d(4), abs(d(4)), True, 0.25, 0.5), {}),
     "_native_batch_norm_legit.no_stats": (lambda d: (d(*IMAGES), d(4), d(4), True, 0.25, 0.5), {}),

@@ -18,6 +18,7 @@ from convgrad.torch.training import (  # noqa: F401 - they fill ROWS
     products,
     random,
     sums,
+    weights,
 )
 from convgrad.torch.training.fixed import FIXED, MOVES, OTHER_LIBRARIES
 from convgrad.torch.training.row import ROWS, OperatorRow, overloads_of
