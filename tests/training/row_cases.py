@@ -42,6 +42,7 @@ def _with_nan(d: Draw) -> torch.Tensor:
     return torch.where(x.abs() < 0.3, math.nan, x) if x.is_floating_point() else x
 
 
+_GRID = 2, 3, 4, 5, 6
 _CONV = (2, 1), (1, 0), (1, 1)
 _STATS = False, 0.25, 0.5
 CASES: dict[str, tuple[Call, _OPTIONS]] = {
@@ -144,6 +145,23 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
     "upsample_linear1d_backward": (lambda d: (d(3, 4, 16), [16], [3, 4, 8], False), {}),
     "upsample_bilinear2d_backward": (lambda d: (d(3, 4, 12, 16), [12, 16], [3, 4, 6, 8], False), {}),
     "upsample_trilinear3d_backward": (lambda d: (d(2, 3, 8, 6, 10), [8, 6, 10], [2, 3, 4, 3, 5], False), {}),
+    **{
+        f"grid_sampler_{axes}d": (
+            lambda d, axes=axes: (d(*_GRID[: axes + 2]), d(2, *_GRID[1 : axes + 1], axes), 0, 0, False),
+            {},
+        )
+        for axes in (2, 3)
+    },
+    **{
+        f"grid_sampler_{axes}d_backward": (
+            lambda d, axes=axes: (
+                d(2, 3, *_GRID[1 : axes + 1]), d(*_GRID[: axes + 2]), d(2, *_GRID[1 : axes + 1], axes), 0, 2, True,
+                [True] * 2,
+            ),
+            {},
+        )
+        for axes in (2, 3)
+    },
     "index_add": (lambda d: (d(5, 7), 1, torch.arange(20) % 7, d(5, 20)), {"alpha": 2}),
     "embedding_dense_backward": (lambda d: (d(4, 5, 6), torch.arange(20).reshape(4, 5) % 7, 8, 3, False), {}),
     "_log_softmax": (lambda d: (d(*IMAGES), 1, False), {}),
