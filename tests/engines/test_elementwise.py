@@ -224,14 +224,14 @@ def test_trees_have_the_bits_of_their_order(isa: str, rows: int) -> None:
         assert found.memory.intact()
 
 
-COMBINED = [(1, 1, 5), (3, 2, 17), (2, 1, 64), (40, 3, 130), (5, 70, 300)]  # planes, rows of positions, positions
+COMBINED = [(1, 1, 5), (3, 2, 17), (2, 1, 64), (40, 3, 130), (5, 70, 300)]  # images, rows, positions
 
 
 @tiers("isa, fmt, out, from_zero", HOST, ("f32", "bf16", "f16"), ("f32", "bf16", "f16"), (False, True), every=5)
 def test_combinations_have_the_bits_of_their_order(isa: str, fmt: str, out: str, from_zero: bool) -> None:
     """Some results have no terms, and the last ones have many."""
     rng = np.random.default_rng(9)
-    for planes, before, positions in COMBINED:
+    for images, rows, positions in COMBINED:
         for results, columns, by_rows in (
             (1, 1, 0),
             (15, 1, 2),
@@ -243,11 +243,11 @@ def test_combinations_have_the_bits_of_their_order(isa: str, fmt: str, out: str,
         ):
             owners = rng.integers(0, results, results + 3)
             table = table_of(results, owners, rng.integers(0, positions, len(owners)), drawn(rng, owners.shape))
-            of = Combinations((fmt, out), planes, before, positions, columns, results, table.terms, from_zero)
-            values = drawn(rng, (planes * before, positions, columns))
+            of = Combinations((fmt, out), images, rows, positions, columns, results, table.terms, from_zero)
+            values = drawn(rng, (images * rows, positions, columns))
             x, numbers = Memory(values, values.shape, fmt), Guarded(table.numbers.nbytes, at_end=True)
             numbers.bytes[...] = table.numbers.view(np.uint8).ravel()
-            shape = (planes * before, results, columns)
+            shape = (images * rows, results, columns)
             found, exact = (Memory(np.full(shape, np.nan), shape, out) for _ in range(2))
             addresses = [[x.memory.address, numbers.address, one.memory.address] for one in (found, exact)]
             called(run.combinations_stage(ISAS[isa], of, by_rows), 1 + results % 3, addresses[0])

@@ -44,15 +44,15 @@ class Lists(NamedTuple):
 
 
 class Combinations(NamedTuple):
-    """Combinations of positions along an axis of a dense tensor (planes, before, positions, columns), by a table.
+    """Combinations of positions along an axis of a dense tensor (images, rows, positions, columns), by a table.
 
     ``formats`` are those of the tensor and of the results. The table has ``results`` with at most ``terms`` terms.
-    Sums start with +0 if ``from_zero``, else with -0. No result needs another plane.
+    Sums start with +0 if ``from_zero``, else with -0. No result needs another image.
     """
 
     formats: tuple[str, str]
-    planes: int
-    before: int
+    images: int
+    rows: int
     positions: int
     columns: int
     results: int
@@ -61,8 +61,8 @@ class Combinations(NamedTuple):
 
     @property
     def outers(self) -> int:
-        """The number of rows of positions."""
-        return self.planes * self.before
+        """The number of rows of all images."""
+        return self.images * self.rows
 
 
 class Summands(NamedTuple):

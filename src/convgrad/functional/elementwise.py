@@ -185,7 +185,7 @@ class Program:
     def combinations(self, axis: Combinations, addresses: Sequence[int], keep: object) -> None:
         """Add combinations of positions along an axis. ``addresses`` are those of tensor, table and results.
 
-        The rows of a program by rows are planes.
+        The rows of a program by rows are images.
         """
         if not axis.outers * axis.results * axis.columns:
             return

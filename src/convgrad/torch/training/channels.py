@@ -200,7 +200,7 @@ class ChannelProgram:
     ) -> Tensor:
         """Write combinations of positions to a dense tensor, and return it.
 
-        ``extents`` are the planes of a dense tensor, the rows of positions of a plane, positions and columns.
+        ``extents`` are the images of a dense tensor, the rows of an image, and the positions and columns of a row.
         """
         layout = Combinations((NAMES[x.dtype], NAMES[out.dtype]), *extents, table.results, table.terms, from_zero)
         numbers = constant_array(table.numbers)

@@ -32,11 +32,11 @@ Sizes = tuple[int, ...]
 
 
 class _Images(NamedTuple):
-    """A memory format of images. A plane is an image whose columns are channels, or a channel with one column."""
+    """A memory format of images: their channels are columns if these are contiguous, or else images of one column."""
 
     lead: Sizes  # the extents before the spatial ones
     is_last: bool  # whether channels are contiguous
-    planes: int
+    number: int
     columns: int
 
     @classmethod
@@ -57,10 +57,10 @@ class _Images(NamedTuple):
         return allocated(torch.empty((*self.lead, *sizes), dtype=dtype, memory_format=memory))
 
     def program(self, positions: int) -> ChannelProgram:
-        """Return a program for images with at most so many positions. If there are many planes, none needs another."""
+        """Return a program for images with at most so many positions. If there are many images, none needs another."""
         elements = positions * self.columns
-        is_enough = elements <= CHANNEL_ELEMENTS and self.planes >= TASKS_PER_THREAD * threads_of_call()
-        return ChannelProgram(self.planes * elements, rows_of_task(elements) if is_enough else 0)
+        is_enough = elements <= CHANNEL_ELEMENTS and self.number >= TASKS_PER_THREAD * threads_of_call()
+        return ChannelProgram(self.number * elements, rows_of_task(elements) if is_enough else 0)
 
 
 # -- adaptive pooling ------------------------------------------------------------------------------------------------
@@ -101,10 +101,10 @@ def adaptive_average(self: Tensor, output_size: Sequence[int]) -> Tensor:
     table, counts = _cells(extents, tuple(output_size))
     program, x, cells = ChannelProgram(self.numel()), images.dense(self), len(counts)
     if cells > 1:
-        copies = allocated(torch.empty(images.planes * table.results * images.columns, dtype=self.dtype))
-        shape = images.planes, 1, prod(extents), images.columns
+        copies = allocated(torch.empty(images.number * table.results * images.columns, dtype=self.dtype))
+        shape = images.number, 1, prod(extents), images.columns
         x = program.combined(x, shape, table, copies, from_zero=True)
-    rows, divisors = images.planes * cells, constant_array(np.tile(counts.astype(np.float64), images.planes))
+    rows, divisors = images.number * cells, constant_array(np.tile(counts.astype(np.float64), images.number))
     vectors, of_rows = ((rows, images.columns), divisors[:, None]) if images.is_last else ((1, rows), divisors[None])
     view = ChannelView(x, (*vectors, table.results // cells), images.is_last)
     (sums,) = program.sums_of("squares", view, products=False, combined=False)
@@ -128,12 +128,12 @@ def _adaptive_average_backward(axes: int, grad_output: Tensor, self: Tensor) -> 
         return gradient
     table, counts = _cells_backward(extents, tuple(grad_output.shape[-axes:]))
     program, g, cells = ChannelProgram(self.numel()), images.dense(grad_output), len(counts)
-    rows = (images.planes, cells, images.columns) if images.is_last else (1, images.planes, cells)
+    rows = (images.number, cells, images.columns) if images.is_last else (1, images.number, cells)
     vectors = ((constant(counts),), ()) if images.is_last else ((), (constant(counts),))
     parts = allocated(torch.empty(g.numel(), dtype=torch.float32))
     view, (coefficients, columns) = ChannelView(g, rows, False), vectors
     program.mapped("quotient", view, g, coefficients=coefficients, columns=columns, out=parts)
-    program.combined(parts, (images.planes, 1, cells, images.columns), table, gradient, from_zero=True)
+    program.combined(parts, (images.number, 1, cells, images.columns), table, gradient, from_zero=True)
     program.run()
     return gradient
 
@@ -184,7 +184,7 @@ def _along_axes(x: Tensor, sizes: Sequence[int], align_corners: bool, scales: Sc
     for axis in order:
         own = (sizes[axis], extents[axis]) if backward else (extents[axis], sizes[axis])
         table = _neighbours(*own, align_corners, scales[axis], backward)
-        shape = images.planes, prod(extents[:axis]), extents[axis], prod(extents[axis + 1 :]) * images.columns
+        shape = images.number, prod(extents[:axis]), extents[axis], prod(extents[axis + 1 :]) * images.columns
         extents[axis] = sizes[axis]
         out = images.empty(extents, dtype if axis == order[-1] else torch.float32)
         x = program.combined(x, shape, table, out, from_zero=backward)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from convgrad.engines.llvm.added import in_vectors
 from convgrad.engines.llvm.arguments import Named
-from convgrad.engines.llvm.convert import BYTES, STORED, load_vector, read, widen, write
+from convgrad.engines.llvm.convert import BYTES, STORED, load_vector, read, write
 from convgrad.engines.llvm.elementwise.maps import digits_from
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.plan.machine import Isa
@@ -86,8 +86,7 @@ def _columns(f: Function, spec: CombinationsSpec, a: Named, data: Value, out: Va
 def _results(f: Function, spec: CombinationsSpec, a: Named, data: Value, out: Value) -> None:
     """Emit all results of the only column."""
     lanes, row = spec.isa.lanes, a.results * _TABLE_BYTES
-    integers, element = f"<{lanes} x {_I32}>", _F32 if spec.fmt == "f32" else f"i{8 * BYTES[spec.fmt]}"
-    pointers, stored = f"<{lanes} x ptr>", f"<{lanes} x {STORED[spec.fmt]}>"
+    integers = f"<{lanes} x {_I32}>"
 
     def emit(first: Value, vectors: int, mask: Value | None) -> None:
         for begin in [first + n * lanes for n in range(vectors)]:
@@ -100,10 +99,9 @@ def _results(f: Function, spec: CombinationsSpec, a: Named, data: Value, out: Va
                 there = f.compare("sgt", counts, number)
                 place = load_vector(f, integers, f.at(places, term.index * row), mask)
                 weight = load_vector(f, f"<{lanes} x {_F32}>", f.at(weights, term.index * row), mask)
-                each = f.op(pointers, f"getelementptr {element}, {data}, {place}")
-                raw = f.masked_load(f"<{lanes} x {element}>", each, there)
-                raw = raw if raw.type == stored else f.op(stored, f"bitcast {raw} to {stored}")
-                term.next(total=f.select(there, _added(f, term.total, widen(f, spec.fmt, raw), weight), term.total))
+                pointers = f.op(f"<{lanes} x ptr>", f"getelementptr {STORED[spec.fmt]}, {data}, {place}")
+                value = read(f, spec.fmt, pointers, lanes, there)
+                term.next(total=f.select(there, _added(f, term.total, value, weight), term.total))
             write(f, spec.out, [term.total], f.at(out, begin * BYTES[spec.out]), mask)
 
     in_vectors(f, a.results, lanes, emit)

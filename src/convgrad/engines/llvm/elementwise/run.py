@@ -215,7 +215,7 @@ def combinations_stage(isa: Isa, axis: Combinations, by_rows: int = 0) -> Prepar
     spec = combinations.CombinationsSpec(isa, fmt, out, axis.from_zero, axis.columns == 1)
     of_outer, unit = (1, axis.results) if spec.gathers else (axis.results, axis.columns)
     units = axis.outers * of_outer
-    task_units = by_rows * axis.before * of_outer or rows_of_task(unit)
+    task_units = by_rows * axis.rows * of_outer or rows_of_task(unit)
     values = {
         "units": units,
         "task_units": task_units,
@@ -284,7 +284,7 @@ class ElementwiseCalls:
         return largest_stage(self.isa, fmt, rows, columns)
 
     def combinations(self, axis: Combinations, by_rows: int = 0) -> PreparedStage:
-        """Return the stage of combinations along an axis. If ``by_rows`` is not 0, each task has so many planes."""
+        """Return the stage of combinations along an axis. If ``by_rows`` is not 0, each task has so many images."""
         return combinations_stage(self.isa, axis, by_rows)
 
     def lists(self, name: str, lists: Lists, threads: int) -> PreparedDriver:
