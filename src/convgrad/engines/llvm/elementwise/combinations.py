@@ -94,7 +94,11 @@ def _results(f: Function, spec: CombinationsSpec, a: Named, data: Value, out: Va
             counts = load_vector(f, integers, column, mask)
             places = f.at(column, row)
             weights = f.at(places, a.terms * row)
-            with f.loop(a.terms, total=f.everywhere(f"<{lanes} x {_F32}>", start_of(spec.from_zero))) as term:
+            max_terms = f.intrinsic(_I32, f"llvm.vector.reduce.umax.v{lanes}i32", counts)
+            with f.loop(
+                f.op("i64", f"zext {max_terms} to i64"),
+                total=f.everywhere(f"<{lanes} x {_F32}>", start_of(spec.from_zero)),
+            ) as term:
                 number = f.splat(f.op(_I32, f"trunc {term.index} to {_I32}"), lanes)
                 there = f.compare("sgt", counts, number)
                 place = load_vector(f, integers, f.at(places, term.index * row), mask)
