@@ -229,7 +229,7 @@ COMBINED = [(1, 1, 5), (3, 2, 17), (2, 1, 64), (40, 3, 130), (5, 70, 300)]  # im
 
 @tiers("isa, fmt, out, from_zero", HOST, ("f32", "bf16", "f16"), ("f32", "bf16", "f16"), (False, True), every=5)
 def test_combinations_have_the_bits_of_their_order(isa: str, fmt: str, out: str, from_zero: bool) -> None:
-    """Some results have no terms, and the last ones have many."""
+    """Results have different numbers of terms, some of them none."""
     rng = np.random.default_rng(9)
     for images, rows, positions in COMBINED:
         for results, columns, by_rows in (
