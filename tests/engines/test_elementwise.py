@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm import jit
-from convgrad.engines.llvm.elementwise import maps, run, stages, sums, trees
-from convgrad.engines.tensors import PER_ROW, Extents, Strided, Summands
+from convgrad.engines.llvm.elementwise import combinations, maps, run, stages, sums, trees
+from convgrad.engines.tensors import PER_ROW, Combinations, Extents, Strided, Summands
 from convgrad.formats import FORMATS
-from convgrad.functional.elementwise import compute_by_numpy, sums_by_numpy
+from convgrad.functional.elementwise import combinations_by_numpy, compute_by_numpy, sums_by_numpy
 from convgrad.plan.machine import ISAS
 from convgrad.spec.elementwise.arithmetic import NumpyOperations
+from convgrad.spec.elementwise.combinations import combined, table_of
 from convgrad.spec.elementwise.sums import section_sums, sections_of
 from convgrad.spec.elementwise.sums import totals as totals_by_numpy
 from convgrad.spec.elementwise.table import MAPS
@@ -223,6 +224,45 @@ def test_trees_have_the_bits_of_their_order(isa: str, rows: int) -> None:
         assert found.memory.intact()
 
 
+COMBINED = [(1, 1, 5), (3, 2, 17), (2, 1, 64), (40, 3, 130), (5, 70, 300)]  # images, rows, positions
+
+
+@tiers("isa, fmt, out, from_zero", HOST, ("f32", "bf16", "f16"), ("f32", "bf16", "f16"), (False, True), every=5)
+def test_combinations_have_the_bits_of_their_order(isa: str, fmt: str, out: str, from_zero: bool) -> None:
+    """Results have different numbers of terms, some of them none."""
+    rng = np.random.default_rng(9)
+    for images, rows, positions in COMBINED:
+        for results, columns, by_rows in (
+            (1, 1, 0),
+            (15, 1, 2),
+            (33, 1, 0),
+            (65, 1, 1),
+            (7, 5, 0),
+            (9, 64, 2),
+            (3, 70, 0),
+        ):
+            owners = rng.integers(0, results, results + 3)
+            table = table_of(results, owners, rng.integers(0, positions, len(owners)), drawn(rng, owners.shape))
+            of = Combinations((fmt, out), images, rows, positions, columns, results, table.terms, from_zero)
+            values = drawn(rng, (images * rows, positions, columns))
+            x, numbers = Memory(values, values.shape, fmt), Guarded(table.numbers.nbytes, at_end=True)
+            numbers.bytes[...] = table.numbers.view(np.uint8).ravel()
+            shape = (images * rows, results, columns)
+            found, exact = (Memory(np.full(shape, np.nan), shape, out) for _ in range(2))
+            addresses = [[x.memory.address, numbers.address, one.memory.address] for one in (found, exact)]
+            called(run.combinations_stage(ISAS[isa], of, by_rows), 1 + results % 3, addresses[0])
+            combinations_by_numpy(of, addresses[1])
+            assert_same_bits(found.array, exact.array, of)
+            assert all(one.intact() for one in (x.memory, numbers, found.memory))
+
+
+def test_combinations_take_terms_in_order() -> None:
+    table = table_of(3, np.array([2, 0, 2, 2]), np.array([1, 0, 0, 2]), np.float32([1, 3, 2, 1]))
+    x = np.array([[[-0.0], [1e8], [-1e8]]], np.float32)
+    assert combined(x, table, from_zero=False).ravel().tolist() == [-0.0, -0.0, 0.0]
+    assert np.signbit(combined(x, table, from_zero=True)).ravel().tolist() == [False] * 3
+
+
 @pytest.mark.parametrize("isa", ISAS)
 def test_all_are_compiled_for_every_instruction_set(isa: str) -> None:
     maps_of_f16 = [
@@ -232,6 +272,7 @@ def test_all_are_compiled_for_every_instruction_set(isa: str) -> None:
     both = [
         sums.SumsSpec(ISAS[isa], "products", ("f32", "bf16"), last, True, True, stored=False) for last in (False, True)
     ]
+    both += [combinations.CombinationsSpec(ISAS[isa], "f16", "bf16", True, gathers) for gathers in (False, True)]
     specs = *maps_of_f16, *both, trees.TreesSpec(ISAS[isa]), maps.ListsSpec(maps_of_f16[0])
     for by_rows in (False, True):
         assert "driver:" in jit.assembly(stages.module_of(specs, by_rows), ISAS[isa])

@@ -34,7 +34,7 @@ WORDS = {
         "winograd.choice pieces subproblems image_cuts bound samples chains winograd ordered ordered_samples "
         "exact_result elementwise"
     ),
-    "spec.elementwise": "arithmetic functions definition maps coefficients steps wide table sums",
+    "spec.elementwise": "arithmetic functions definition maps coefficients steps wide table sums combinations",
     "spec.winograd": "tile_order filtering algorithms slices choice execution sizes bound",
     "verify.cases": (
         "case naming place tags knobs descriptors benchdnn posed lying driver_flags miopen hlo_text mlir_text mlir hlo "
@@ -78,7 +78,7 @@ WORDS = {
         "driver squares object_cache jit amx tried added speeds isas wait execute tune calibrate samples winograd "
         "elementwise engine"
     ),
-    "engines.llvm.elementwise": "arithmetic maps sums trees largest stages run",
+    "engines.llvm.elementwise": "arithmetic maps sums trees largest combinations stages run",
     "engines.llvm.winograd": "vectors into sums back tasks run",
     "engines.llvm.split_k": "segment tile stencil nest pack gemm_nest stencil_nest pack_portions pack_cells portions",
     "engines.llvm.gemm": "arguments pack segments steps micro_tile amx region output_stationary",

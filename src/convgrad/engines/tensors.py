@@ -43,6 +43,28 @@ class Lists(NamedTuple):
         return *self.formats, *[PER_ROW] * self.numbers, *self.formats[: self.results]
 
 
+class Combinations(NamedTuple):
+    """Combinations of positions along an axis of a dense tensor (images, rows, positions, columns), by a table.
+
+    ``formats`` are those of the tensor and of the results. The table has ``results`` with at most ``terms`` terms.
+    Sums start with +0 if ``from_zero``, else with -0. No result needs another image.
+    """
+
+    formats: tuple[str, str]
+    images: int
+    rows: int
+    positions: int
+    columns: int
+    results: int
+    terms: int
+    from_zero: bool
+
+    @property
+    def outers(self) -> int:
+        """The number of rows of all images."""
+        return self.images * self.rows
+
+
 class Summands(NamedTuple):
     """The sums per channel of a map on operands of the shape (images, channels, positions).
 

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from convgrad import engines
 from convgrad.engines.addresses import address_of, array_at
-from convgrad.engines.tensors import TASK_ELEMENTS, Extents, Lists, Strided, Summands
+from convgrad.engines.tensors import TASK_ELEMENTS, Combinations, Extents, Lists, Strided, Summands
 from convgrad.float_environment import in_default_environment
 from convgrad.formats import F32, F64, FORMATS, Format, store
 from convgrad.spec.elementwise import sums as by_numpy
 from convgrad.spec.elementwise.arithmetic import NumpyOperations
+from convgrad.spec.elementwise.combinations import Table, combined
 from convgrad.spec.elementwise.sums import SECTION, section_sums, sections_of
 from convgrad.spec.elementwise.table import MAPS
 
@@ -181,6 +182,18 @@ class Program:
         out = _array(Strided(F32.name, 0, F32.dtype.itemsize), (1, rows, 1), addresses[1])
         out[...] = matrix.astype(np.float32).max(axis=2, keepdims=True)
 
+    def combinations(self, axis: Combinations, addresses: Sequence[int], keep: object) -> None:
+        """Add combinations of positions along an axis. ``addresses`` are those of tensor, table and results.
+
+        The rows of a program by rows are images.
+        """
+        if not axis.outers * axis.results * axis.columns:
+            return
+        if self._calls is not None:
+            self._add(self._calls.combinations(axis, self._by_rows), addresses, keep)
+        else:
+            combinations_by_numpy(axis, addresses)
+
     def run(self) -> None:
         """Compute the stages."""
         if self._calls is not None and self._stages:
@@ -259,3 +272,22 @@ def sums_by_numpy(summands: Summands, addresses: Sequence[int], sums: NDArray[np
     factors = [None] * summands.plain + others[:1] * summands.products
     for number, factor in enumerate(factors):
         sums[number] = section_sums(first, factor, sections)
+
+
+@in_default_environment
+def combinations_by_numpy(axis: Combinations, addresses: Sequence[int]) -> None:
+    """Compute combinations along an axis by NumPy."""
+    extents, results = (axis.outers, axis.positions, axis.columns), (axis.outers, axis.results, axis.columns)
+    sizes = [FORMATS[fmt].dtype.itemsize for fmt in axis.formats]
+    x, out = (
+        _array(Strided(fmt, rows * axis.columns * size, axis.columns * size), shape, address)
+        for fmt, size, rows, shape, address in zip(
+            axis.formats, sizes, (axis.positions, axis.results), (extents, results), addresses[::2], strict=True
+        )
+    )
+    item = np.dtype(np.int32)
+    strides = axis.results * item.itemsize, item.itemsize
+    table = Table(array_at(addresses[1], (1 + 2 * axis.terms, axis.results), strides, item))
+    with np.errstate(all="ignore"):
+        exact = combined(x.astype(np.float32), table, axis.from_zero)
+    out[...] = store(exact.astype(np.float64), FORMATS[axis.formats[1]])

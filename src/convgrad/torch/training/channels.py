@@ -12,12 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from convgrad.array_types import Array
 from convgrad.arrays.libraries.torch import TORCH
 from convgrad.engines.addresses import address_of
 from convgrad.engines.settings import on
-from convgrad.engines.tensors import PER_ROW, TASK_ELEMENTS, Extents, Strided, Summands, rows_of_task
+from convgrad.engines.tensors import PER_ROW, TASK_ELEMENTS, Combinations, Extents, Strided, Summands, rows_of_task
 from convgrad.formats import F32, F64, FORMATS
 from convgrad.functional import elementwise
+from convgrad.spec.elementwise.combinations import Table
 from convgrad.spec.elementwise.sums import SECTION
 from convgrad.torch.kernels import LAST, is_channels_last, threads_of_call
 from convgrad.torch.training.tensors import (
@@ -36,6 +38,12 @@ _F64_BYTES = 8
 CHANNEL_ELEMENTS = 1 << 17  # of a channel that tasks compute alone: the second cache has two tensors of them
 TASKS_PER_THREAD = 4  # if they have more elements than other tasks
 _OF_IMAGES = "f64 of images"  # how an operand is read: one f64 per image and channel
+
+
+def constant_array(array: Array) -> Array:
+    """Return an array of numbers that depend only on the kind of the call."""
+    elementwise.constant(address_of(array), array.nbytes, array)
+    return array
 
 
 class ChannelView(NamedTuple):
@@ -186,6 +194,19 @@ class ChannelProgram:
         addresses = read_address(rows.tensor), result.data_ptr()
         self._program.largest(NAMES[rows.tensor.dtype], count, positions, addresses, (rows, result))
         return result
+
+    def combined(
+        self, x: Tensor, extents: tuple[int, int, int, int], table: Table, out: Tensor, from_zero: bool
+    ) -> Tensor:
+        """Write combinations of positions to a dense tensor, and return it.
+
+        ``extents`` are the images of a dense tensor, the rows of an image, and the positions and columns of a row.
+        """
+        layout = Combinations((NAMES[x.dtype], NAMES[out.dtype]), *extents, table.results, table.terms, from_zero)
+        numbers = constant_array(table.numbers)
+        addresses = read_address(x), address_of(numbers), out.data_ptr()
+        self._program.combinations(layout, addresses, (x, table, out))
+        return out
 
     def totals(self, sums: Floats) -> Floats:
         """Return the totals of sums (..., rows, width) over the rows, by the 16-ary tree."""

@@ -1,23 +1,87 @@
-"""Average pooling to a given size, and linear interpolation, along one axis after another."""
+"""Average pooling to a given size, and linear interpolation, along one axis after another.
+
+Each result is a linear combination of positions. Its terms are in a table, which depends only on the kind of the call.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
-from itertools import product
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from math import prod
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from convgrad.torch.training.row import SECTIONS, SEQUENTIAL, formatted, row
-from convgrad.torch.training.sums import count, rounded, total
+from convgrad.engines.tensors import rows_of_task
+from convgrad.spec.elementwise.combinations import Integers, Table, ranks_of, table_of
+from convgrad.torch.kernels import LAST, is_channels_last, threads_of_call
+from convgrad.torch.training.channels import (
+    CHANNEL_ELEMENTS,
+    TASKS_PER_THREAD,
+    ChannelProgram,
+    ChannelView,
+    constant_array,
+)
+from convgrad.torch.training.row import SECTIONS, SEQUENTIAL, row
+from convgrad.torch.training.tensors import allocated, constant
+
+_TABLES = 64  # that are remembered; each has a few numbers per position of an image
+Sizes = tuple[int, ...]
 
 
-def _cells(extents: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
-    """Yield the places of all outputs, and the range of positions of each along every axis."""
-    for place in product(*map(range, sizes)):
-        axes = zip(place, extents, sizes, strict=True)
-        yield place, tuple([slice(at * n // m, -(-(at + 1) * n // m)) for at, n, m in axes])
+class _Images(NamedTuple):
+    """A memory format of images: their channels are columns if these are contiguous, or else images of one column."""
+
+    lead: Sizes  # the extents before the spatial ones
+    is_last: bool  # whether channels are contiguous
+    number: int
+    columns: int
+
+    @classmethod
+    def like(cls, x: Tensor, axes: int) -> _Images:
+        """Return the memory format of images with so many spatial axes."""
+        lead = tuple(x.shape[:-axes])
+        is_last = len(lead) == 2 and is_channels_last(x)
+        return cls(lead, is_last, *(lead if is_last else (prod(lead), 1)))
+
+    def dense(self, x: Tensor) -> Tensor:
+        """Return images in this memory format."""
+        return x.contiguous(memory_format=LAST[x.dim()] if self.is_last else torch.contiguous_format)
+
+    def empty(self, sizes: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Return new images with these spatial extents; contiguous ones if these have the same order in memory."""
+        is_last = self.is_last and self.columns > 1 and prod(sizes) > 1
+        memory = LAST[len(self.lead) + len(sizes)] if is_last else torch.contiguous_format
+        return allocated(torch.empty((*self.lead, *sizes), dtype=dtype, memory_format=memory))
+
+    def program(self, positions: int) -> ChannelProgram:
+        """Return a program for images with at most so many positions. If there are many images, none needs another."""
+        elements = positions * self.columns
+        is_enough = elements <= CHANNEL_ELEMENTS and self.number >= TASKS_PER_THREAD * threads_of_call()
+        return ChannelProgram(self.number * elements, rows_of_task(elements) if is_enough else 0)
+
+
+# -- adaptive pooling ------------------------------------------------------------------------------------------------
+
+
+def _overlaps(extents: Sizes, sizes: Sizes) -> tuple[Integers, Integers, Integers]:
+    """Return the cells and the positions of all overlaps in row-major order, and how many positions each cell has."""
+    cells, positions = np.zeros((2, 1), np.int64)
+    for extent, size in zip(extents, sizes, strict=True):
+        number, place = np.arange(size)[:, None], np.arange(extent)
+        cell, position = np.nonzero((number * extent // size <= place) & (place < -(-(number + 1) * extent // size)))
+        cells, positions = (cells[:, None] * size + cell).ravel(), (positions[:, None] * extent + position).ravel()
+    return cells, positions, np.bincount(cells, minlength=prod(sizes))
+
+
+@lru_cache(_TABLES)
+def _cells(extents: Sizes, sizes: Sizes) -> tuple[Table, Integers]:
+    """Return the table that copies the positions of each cell, with zeros up to the largest cell, and the counts."""
+    cells, positions, counts = _overlaps(extents, sizes)
+    largest = int(counts.max(initial=0))
+    return table_of(len(counts) * largest, cells * largest + ranks_of(cells), positions, 1), counts
 
 
 @row(
@@ -30,22 +94,48 @@ def _cells(extents: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[tuple
 def adaptive_average(self: Tensor, output_size: Sequence[int]) -> Tensor:
     """Return the means over cells that divide each image."""
     axes = len(output_size)
-    means = torch.empty((*self.shape[:-axes], *output_size), dtype=self.dtype)
-    dims = tuple(range(-axes, 0))
-    for place, cell in _cells(self.shape[-axes:], output_size):
-        positions = self[(..., *cell)]
-        means[(..., *place)] = rounded(total(positions, dims) / count(positions, dims), self.dtype)
-    return formatted(means, self)
+    images, extents = _Images.like(self, axes), tuple(self.shape[-axes:])
+    result = images.empty(output_size, self.dtype)
+    if not result.numel():
+        return result
+    table, counts = _cells(extents, tuple(output_size))
+    program, x, cells = ChannelProgram(self.numel()), images.dense(self), len(counts)
+    if cells > 1:
+        copies = allocated(torch.empty(images.number * table.results * images.columns, dtype=self.dtype))
+        shape = images.number, 1, prod(extents), images.columns
+        x = program.combined(x, shape, table, copies, from_zero=True)
+    rows, divisors = images.number * cells, constant_array(np.tile(counts.astype(np.float64), images.number))
+    vectors, of_rows = ((rows, images.columns), divisors[:, None]) if images.is_last else ((1, rows), divisors[None])
+    view = ChannelView(x, (*vectors, table.results // cells), images.is_last)
+    (sums,) = program.sums_of("squares", view, products=False, combined=False)
+    program.coefficients("mean", vectors, [sums, of_rows], 0, targets=[result.as_strided((result.numel(),), (1,))])
+    program.run()
+    return result
+
+
+@lru_cache(_TABLES)
+def _cells_backward(extents: Sizes, sizes: Sizes) -> tuple[Table, Tensor]:
+    """Return the table that adds the cells of each position, and the counts of the cells."""
+    cells, positions, counts = _overlaps(extents, sizes)
+    return table_of(prod(extents), positions, cells, 1), torch.from_numpy(counts.astype(np.float32))
 
 
 def _adaptive_average_backward(axes: int, grad_output: Tensor, self: Tensor) -> Tensor:
     """Return the gradient of adaptive average pooling along the last ``axes`` axes."""
-    gradient = torch.zeros(self.shape, dtype=torch.float32)
-    dims = tuple(range(-axes, 0))
-    for place, cell in _cells(self.shape[-axes:], grad_output.shape[-axes:]):
-        positions = gradient[(..., *cell)]
-        positions += (grad_output[(..., *place)].float() / count(positions, dims))[(..., *[None] * axes)]
-    return formatted(gradient, self)
+    images, extents = _Images.like(self, axes), tuple(self.shape[-axes:])
+    gradient = images.empty(extents, self.dtype)
+    if not gradient.numel():
+        return gradient
+    table, counts = _cells_backward(extents, tuple(grad_output.shape[-axes:]))
+    program, g, cells = ChannelProgram(self.numel()), images.dense(grad_output), len(counts)
+    rows = (images.number, cells, images.columns) if images.is_last else (1, images.number, cells)
+    vectors = ((constant(counts),), ()) if images.is_last else ((), (constant(counts),))
+    parts = allocated(torch.empty(g.numel(), dtype=torch.float32))
+    view, (coefficients, columns) = ChannelView(g, rows, False), vectors
+    program.mapped("quotient", view, g, coefficients=coefficients, columns=columns, out=parts)
+    program.combined(parts, (images.number, 1, cells, images.columns), table, gradient, from_zero=True)
+    program.run()
+    return gradient
 
 
 for _axes in (2, 3):
@@ -60,35 +150,51 @@ for _axes in (2, 3):
 # -- linear interpolation ------------------------------------------------------------------------------------------
 
 _WEIGHTS = "lower * (1 - t) + upper * t, first along the first axis; t is computed in f64 and rounded to f32"
+Scales = Sequence[float | None]
 
 
-def _neighbours(
-    extent: int, size: int, align_corners: bool, scale: float | None
-) -> tuple[list[int], list[int], Tensor, Tensor]:
-    """Return the lower and upper neighbour of each output along an axis, and the weights of both."""
+@lru_cache(_TABLES)
+def _neighbours(extent: int, size: int, align_corners: bool, scale: float | None, backward: bool) -> Table:
+    """Return the table of the lower and the upper neighbour of each output along an axis, or of its transpose."""
     if align_corners:
         step = (extent - 1) / (size - 1) if size > 1 else 0.0
         places = [at * step for at in range(size)]
     else:
         step = 1 / scale if scale else extent / size
         places = [max((at + 0.5) * step - 0.5, 0.0) for at in range(size)]
-    lower = [min(int(place), extent - 1) for place in places]
-    upper = [min(at + 1, extent - 1) for at in lower]
-    weights = torch.tensor([place - at for place, at in zip(places, lower, strict=True)], dtype=torch.float32)
-    return lower, upper, 1 - weights, weights
+    lower = np.array([min(int(place), extent - 1) for place in places])
+    above = (places - lower).astype(np.float32)
+    neighbours, weights = np.stack([lower, np.minimum(lower + 1, extent - 1)], 1), np.stack([1 - above, above], 1)
+    outputs = np.repeat(np.arange(size), 2)
+    if backward:
+        return table_of(extent, neighbours.ravel(), outputs, weights.ravel())
+    return table_of(size, outputs, neighbours.ravel(), weights.ravel())
+
+
+def _along_axes(x: Tensor, sizes: Sequence[int], align_corners: bool, scales: Scales, backward: bool) -> Tensor:
+    """Return an image that is interpolated to some extents along each spatial axis in turn, or the gradient of that."""
+    axes, scales = len(sizes), (*scales, *[None] * (len(sizes) - len(scales)))
+    images, extents, dtype = _Images.like(x, axes), [*x.shape[-axes:]], x.dtype
+    if min(*sizes, *extents) < 1:
+        raise RuntimeError(f"upsample: images must have one position or more per axis; got {extents} and {[*sizes]}")
+    if not x.numel():
+        return images.empty(sizes, dtype)
+    program, x = images.program(prod(map(max, extents, sizes))), images.dense(x)
+    order = [*reversed(range(axes))] if backward else range(axes)
+    for axis in order:
+        own = (sizes[axis], extents[axis]) if backward else (extents[axis], sizes[axis])
+        table = _neighbours(*own, align_corners, scales[axis], backward)
+        shape = images.number, prod(extents[:axis]), extents[axis], prod(extents[axis + 1 :]) * images.columns
+        extents[axis] = sizes[axis]
+        out = images.empty(extents, dtype if axis == order[-1] else torch.float32)
+        x = program.combined(x, shape, table, out, from_zero=backward)
+    program.run()
+    return x
 
 
 def _linear(self: Tensor, output_size: Sequence[int], align_corners: bool, *scales: float | None) -> Tensor:
     """Return an image that is interpolated linearly, along each spatial axis in turn."""
-    x = self.float()
-    if min(output_size) < 1:
-        raise RuntimeError(f"upsample: the output must have one position or more per axis; got {list(output_size)}")
-    for axis, (size, scale) in enumerate(zip(output_size, _scales(scales, output_size), strict=True), 2):
-        lower, upper, below, above = _neighbours(x.shape[axis], size, align_corners, scale)
-        shape = [-1 if dim == axis else 1 for dim in range(x.dim())]
-        first, second = x.index_select(axis, torch.tensor(lower)), x.index_select(axis, torch.tensor(upper))
-        x = first * below.reshape(shape) + second * above.reshape(shape)
-    return formatted(x, self)
+    return _along_axes(self, output_size, align_corners, scales, backward=False)
 
 
 def _linear_backward(
@@ -99,21 +205,7 @@ def _linear_backward(
     *scales: float | None,
 ) -> Tensor:
     """Return the gradient of linear interpolation, along the spatial axes in reverse order."""
-    g, scales = grad_output.float(), _scales(scales, output_size)
-    for axis in range(g.dim() - 1, 1, -1):
-        lower, upper, below, above = _neighbours(input_size[axis], g.shape[axis], align_corners, scales[axis - 2])
-        shape = [-1 if dim == axis else 1 for dim in range(g.dim())]
-        parts = (lower, g * below.reshape(shape)), (upper, g * above.reshape(shape))
-        gradient = g.new_zeros([input_size[axis] if dim == axis else n for dim, n in enumerate(g.shape)])
-        for at in range(g.shape[axis]):
-            for places, part in parts:
-                gradient.select(axis, places[at]).add_(part.select(axis, at))
-        g = gradient
-    return formatted(g, grad_output)
-
-
-def _scales(scales: Sequence[float | None], sizes: Sequence[int]) -> tuple[float | None, ...]:
-    return (*scales, *[None] * (len(sizes) - len(scales)))
+    return _along_axes(grad_output, input_size[2:], align_corners, scales, backward=True)
 
 
 for _name in ("linear1d", "bilinear2d", "trilinear3d"):

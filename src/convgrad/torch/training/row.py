@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from convgrad.float_environment import in_default_environment
-from convgrad.torch.kernels import LAST, is_channels_last
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -192,9 +191,3 @@ def reason_of_types(tensors: list[Tensor], types: frozenset[torch.dtype], is_flo
         if unserved or tensor.dtype.is_complex:
             return f"has no specified order for {tensor.dtype}"
     return ""
-
-
-def formatted(result: Tensor, like: Tensor) -> Tensor:
-    """Return a result in the type and the memory format of a tensor."""
-    last = LAST.get(result.dim()) if is_channels_last(like) else None
-    return result.to(like.dtype).contiguous(memory_format=last or torch.contiguous_format)

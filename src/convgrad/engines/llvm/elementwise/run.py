@@ -14,9 +14,18 @@ from convgrad.engines.addresses import address_of
 from convgrad.engines.engine import CompiledKernel
 from convgrad.engines.llvm import isas, jit
 from convgrad.engines.llvm.convert import BYTES
-from convgrad.engines.llvm.elementwise import largest, maps, stages, sums, trees
+from convgrad.engines.llvm.elementwise import combinations, largest, maps, stages, sums, trees
 from convgrad.engines.llvm.execute import copied, filled, run
-from convgrad.engines.tensors import REMEMBERED_LISTS, TASK_ELEMENTS, Extents, Lists, Strided, Summands, rows_of_task
+from convgrad.engines.tensors import (
+    REMEMBERED_LISTS,
+    TASK_ELEMENTS,
+    Combinations,
+    Extents,
+    Lists,
+    Strided,
+    Summands,
+    rows_of_task,
+)
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
 from convgrad.spec.elementwise.sums import CHAINS, SECTION, sections_of
 from convgrad.spec.order import FAN_IN
@@ -199,6 +208,27 @@ def largest_stage(isa: Isa, fmt: str, rows: int, columns: int) -> PreparedStage:
     return PreparedStage(largest.LargestSpec(isa, fmt), values, rows * columns * BYTES[fmt])
 
 
+@lru_cache(REMEMBERED)
+def combinations_stage(isa: Isa, axis: Combinations, by_rows: int = 0) -> PreparedStage:
+    """Return the stage of combinations along an axis. Its addresses: the tensor, the table, the results."""
+    fmt, out = axis.formats
+    spec = combinations.CombinationsSpec(isa, fmt, out, axis.from_zero, axis.columns == 1)
+    of_outer, unit = (1, axis.results) if spec.gathers else (axis.results, axis.columns)
+    units = axis.outers * of_outer
+    task_units = by_rows * axis.rows * of_outer or rows_of_task(unit)
+    values = {
+        "units": units,
+        "task_units": task_units,
+        "extent": axis.positions,
+        "results": axis.results,
+        "columns": axis.columns,
+        "terms": axis.terms,
+        "task_count": -(-units // task_units),
+    }
+    traffic = axis.outers * axis.columns * (axis.positions * BYTES[fmt] + axis.results * BYTES[out])
+    return PreparedStage(spec, values, traffic)
+
+
 @cache
 def _driver(specs: tuple[stages.Spec, ...], by_rows: int) -> CompiledKernel:
     (driver,) = jit.functions(specs[0].isa, stages.module_of, specs, by_rows, driver=jit.DRIVER)
@@ -252,6 +282,10 @@ class ElementwiseCalls:
     def largest(self, fmt: str, rows: int, columns: int) -> PreparedStage:
         """Return the stage that writes the largest elements of rows in f32."""
         return largest_stage(self.isa, fmt, rows, columns)
+
+    def combinations(self, axis: Combinations, by_rows: int = 0) -> PreparedStage:
+        """Return the stage of combinations along an axis. If ``by_rows`` is not 0, each task has so many images."""
+        return combinations_stage(self.isa, axis, by_rows)
 
     def lists(self, name: str, lists: Lists, threads: int) -> PreparedDriver:
         """Return the call of a map on each tensor of lists. Its addresses are those of the numbers."""
