@@ -10,7 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from convgrad.torch.training.row import SECTIONS, UnservedError, formatted, row
+from convgrad.torch.kernels import LAST, is_channels_last
+from convgrad.torch.training.row import SECTIONS, UnservedError, row
 
 _LINEAR, _NEAREST = range(2)
 _ZEROS, _BORDER, _REFLECTION = range(3)
@@ -105,7 +106,7 @@ def _sampled(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode:
     for corner in samples.corners():
         weight = torch.where(corner.is_inside, samples.weight(corner.sides), 0)
         total = total + samples.of_corner(corner) * weight.unsqueeze(1)
-    return formatted(total.reshape(*input.shape[:2], *grid.shape[1:-1]), input)
+    return _formatted(total.reshape(*input.shape[:2], *grid.shape[1:-1]), input)
 
 
 def _sampled_backward(
@@ -135,7 +136,7 @@ def _sampled_backward(
     of_grid = [total.view_as(axis.slope) * axis.slope for total, axis in zip(slopes, samples.axes, strict=True)]
     gradient = of_input.reshape(images, *input.shape[2:], -1).movedim(-1, 1)
     return (
-        formatted(gradient, input) if output_mask[0] else None,
+        _formatted(gradient, input) if output_mask[0] else None,
         torch.stack(of_grid[::-1], -1).to(grid.dtype),
     )
 
