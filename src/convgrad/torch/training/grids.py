@@ -99,6 +99,12 @@ class _Samples:
         return torch.where(corner.is_inside.unsqueeze(1), self.values.gather(2, places), 0)
 
 
+def _formatted(result: Tensor, like: Tensor) -> Tensor:
+    """Return a result in the type and the memory format of a tensor."""
+    last = LAST.get(result.dim()) if is_channels_last(like) else None
+    return result.to(like.dtype).contiguous(memory_format=last or torch.contiguous_format)
+
+
 def _sampled(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Tensor:
     """Return the values of images at the positions of a grid."""
     samples = _Samples(input, grid, interpolation_mode, padding_mode, align_corners)
