@@ -142,6 +142,19 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
     "upsample_linear1d": (lambda d: (d(3, 4, 8), [16], False), {}),
     "upsample_bilinear2d": (lambda d: (d(*IMAGES), [12, 16], False), {}),
     "upsample_trilinear3d": (lambda d: (d(2, 3, 4, 3, 5), [8, 6, 10], False), {}),
+    **{
+        f"{name}{backward}": (
+            lambda d, backward=backward: (
+                d(*IMAGES[:2], 12, 5) if backward else d(*IMAGES),
+                [12, 5],
+                *([list(IMAGES)] * bool(backward)),
+                False,
+            ),
+            {},
+        )
+        for name in ("upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
+        for backward in ("", "_backward")
+    },
     "upsample_linear1d_backward": (lambda d: (d(3, 4, 16), [16], [3, 4, 8], False), {}),
     "upsample_bilinear2d_backward": (lambda d: (d(3, 4, 12, 16), [12, 16], [3, 4, 6, 8], False), {}),
     "upsample_trilinear3d_backward": (lambda d: (d(2, 3, 8, 6, 10), [8, 6, 10], [2, 3, 4, 3, 5], False), {}),

@@ -1,17 +1,18 @@
-"""Average pooling to a given size, and linear interpolation, along one axis after another.
+"""Average pooling to a given size, and interpolation, along one axis after another.
 
 Each result is a linear combination of positions. Its terms are in a table, which depends only on the kind of the call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from convgrad.engines.tensors import rows_of_task
@@ -147,31 +148,86 @@ for _axes in (2, 3):
     )(partial(_adaptive_average_backward, _axes))
 
 
-# -- linear interpolation ------------------------------------------------------------------------------------------
+# -- interpolation -------------------------------------------------------------------------------------------------
 
-_WEIGHTS = "lower * (1 - t) + upper * t, first along the first axis; t is computed in f64 and rounded to f32"
 Scales = Sequence[float | None]
+_Floats = NDArray[np.float64]
+_Terms = tuple[Integers, NDArray[np.float32]]  # the neighbours of each output along an axis, and their weights
+_CUBIC, _CUBIC_OF_MEANS = -0.75, -0.5  # PyTorch's slopes of the cubic weight at a distance of 1
+
+
+def _step(extent: int, size: int, align_corners: bool, scale: float | None) -> float:
+    """Return the distance of two outputs."""
+    if align_corners:
+        return (extent - 1) / (size - 1) if size > 1 else 0.0
+    return 1 / scale if scale else extent / size
+
+
+def _places(extent: int, size: int, align_corners: bool, scale: float | None) -> _Floats:
+    """Return where the outputs are."""
+    step, numbers = _step(extent, size, align_corners, scale), np.arange(float(size))
+    return numbers * step if align_corners else (numbers + 0.5) * step - 0.5
+
+
+def _cubic(distance: _Floats, slope: float) -> _Floats:
+    """Return the cubic weight at a distance."""
+    x = np.abs(distance)
+    near = ((slope + 2) * x - (slope + 3)) * x * x + 1
+    far = ((slope * x - 5 * slope) * x + 8 * slope) * x - 4 * slope
+    return np.where(x <= 1, near, np.where(x < 2, far, 0))
+
+
+def _of_lines(extent: int, size: int, align_corners: bool, scale: float | None) -> _Terms:
+    """Return the neighbours below and above, weighted linearly."""
+    places = np.maximum(_places(extent, size, align_corners, scale), 0)
+    lower = np.minimum(places.astype(np.int64), extent - 1)
+    above = (places - lower).astype(np.float32)
+    return np.stack([lower, np.minimum(lower + 1, extent - 1)], 1), np.stack([1 - above, above], 1)
+
+
+def _of_cubics(extent: int, size: int, align_corners: bool, scale: float | None) -> _Terms:
+    """Return two neighbours below and two above; those beyond an edge are the edge."""
+    places = _places(extent, size, align_corners, scale)
+    neighbours = np.floor(places).astype(np.int64)[:, None] + np.arange(-1, 3)
+    weights = _cubic(places[:, None] - neighbours, _CUBIC)
+    return neighbours.clip(0, extent - 1), weights.astype(np.float32)
+
+
+def _of_means(
+    radius: int, weight: Callable[[_Floats], _Floats], extent: int, size: int, align_corners: bool, scale: float | None
+) -> _Terms:
+    """Return the neighbours whose weighted mean is an output (antialias); smaller images have more neighbours."""
+    step = _step(extent, size, align_corners, scale)
+    wider, centers = max(step, 1.0), (np.arange(size) + 0.5) * step
+    begins, ends = (np.trunc(centers + sign * radius * wider + 0.5).astype(np.int64) for sign in (-1, 1))
+    begins, ends = begins.clip(0, extent), ends.clip(0, extent)
+    neighbours = begins[:, None] + np.arange(max(int((ends - begins).max()), 1))
+    weights = np.where(neighbours < ends[:, None], weight((neighbours - centers[:, None] + 0.5) / wider), 0)
+    weights /= weights.sum(1, keepdims=True)
+    return neighbours.clip(0, extent - 1), weights.astype(np.float32)
+
+
+_KINDS: dict[str, Callable[[int, int, bool, float | None], _Terms]] = {
+    "linear": _of_lines,
+    "cubic": _of_cubics,
+    "linear_aa": partial(_of_means, 1, lambda x: np.maximum(1 - np.abs(x), 0)),
+    "cubic_aa": partial(_of_means, 2, lambda x: _cubic(x, _CUBIC_OF_MEANS)),
+}
 
 
 @lru_cache(_TABLES)
-def _neighbours(extent: int, size: int, align_corners: bool, scale: float | None, backward: bool) -> Table:
-    """Return the table of the lower and the upper neighbour of each output along an axis, or of its transpose."""
-    if align_corners:
-        step = (extent - 1) / (size - 1) if size > 1 else 0.0
-        places = [at * step for at in range(size)]
-    else:
-        step = 1 / scale if scale else extent / size
-        places = [max((at + 0.5) * step - 0.5, 0.0) for at in range(size)]
-    lower = np.array([min(int(place), extent - 1) for place in places])
-    above = (places - lower).astype(np.float32)
-    neighbours, weights = np.stack([lower, np.minimum(lower + 1, extent - 1)], 1), np.stack([1 - above, above], 1)
-    outputs = np.repeat(np.arange(size), 2)
+def _neighbours(kind: str, extent: int, size: int, align_corners: bool, scale: float | None, backward: bool) -> Table:
+    """Return the table of the neighbours of each output along an axis, or of its transpose."""
+    neighbours, weights = _KINDS[kind](extent, size, align_corners, scale)
+    outputs = np.repeat(np.arange(size), neighbours.shape[1])
     if backward:
         return table_of(extent, neighbours.ravel(), outputs, weights.ravel())
     return table_of(size, outputs, neighbours.ravel(), weights.ravel())
 
 
-def _along_axes(x: Tensor, sizes: Sequence[int], align_corners: bool, scales: Scales, backward: bool) -> Tensor:
+def _along_axes(
+    kind: str, x: Tensor, sizes: Sequence[int], align_corners: bool, scales: Scales, backward: bool
+) -> Tensor:
     """Return an image that is interpolated to some extents along each spatial axis in turn, or the gradient of that."""
     axes, scales = len(sizes), (*scales, *[None] * (len(sizes) - len(scales)))
     images, extents, dtype = _Images.like(x, axes), [*x.shape[-axes:]], x.dtype
@@ -183,7 +239,7 @@ def _along_axes(x: Tensor, sizes: Sequence[int], align_corners: bool, scales: Sc
     order = [*reversed(range(axes))] if backward else range(axes)
     for axis in order:
         own = (sizes[axis], extents[axis]) if backward else (extents[axis], sizes[axis])
-        table = _neighbours(*own, align_corners, scales[axis], backward)
+        table = _neighbours(kind, *own, align_corners, scales[axis], backward)
         shape = images.number, prod(extents[:axis]), extents[axis], prod(extents[axis + 1 :]) * images.columns
         extents[axis] = sizes[axis]
         out = images.empty(extents, dtype if axis == order[-1] else torch.float32)
@@ -192,27 +248,39 @@ def _along_axes(x: Tensor, sizes: Sequence[int], align_corners: bool, scales: Sc
     return x
 
 
-def _linear(self: Tensor, output_size: Sequence[int], align_corners: bool, *scales: float | None) -> Tensor:
-    """Return an image that is interpolated linearly, along each spatial axis in turn."""
-    return _along_axes(self, output_size, align_corners, scales, backward=False)
+def _interpolated(
+    kind: str, self: Tensor, output_size: Sequence[int], align_corners: bool, *scales: float | None
+) -> Tensor:
+    """Return an image that is interpolated along each spatial axis in turn."""
+    return _along_axes(kind, self, output_size, align_corners, scales, backward=False)
 
 
-def _linear_backward(
+def _interpolated_backward(
+    kind: str,
     grad_output: Tensor,
     output_size: Sequence[int],
     input_size: Sequence[int],
     align_corners: bool,
     *scales: float | None,
 ) -> Tensor:
-    """Return the gradient of linear interpolation, along the spatial axes in reverse order."""
-    return _along_axes(grad_output, input_size[2:], align_corners, scales, backward=True)
+    """Return the gradient of interpolation, along the spatial axes in reverse order."""
+    return _along_axes(kind, grad_output, input_size[2:], align_corners, scales, backward=True)
 
 
-for _name in ("linear1d", "bilinear2d", "trilinear3d"):
-    row(f"upsample_{_name}", formula=_WEIGHTS, bound="4 u abs(neighbours) per axis")(_linear)
-    row(
-        f"upsample_{_name}_backward",
-        formula="sum of grad_output * weight over the outputs of a position, first along the last axis",
-        order=SEQUENTIAL,
-        bound="(number of outputs + 3) u sum(abs(grad_output)) per axis",
-    )(_linear_backward)
+_AXIS_BY_AXIS = "first along the first axis; weights are computed in f64 and rounded to f32"
+for _kind, _names, _formula, _error in (
+    ("linear", ("linear1d", "bilinear2d", "trilinear3d"), "lower * (1 - t) + upper * t", "4 u abs(neighbours)"),
+    ("cubic", ("bicubic2d",), "sum of 4 neighbours * weight", "7 u sum(abs(neighbours * weight))"),
+    ("linear_aa", ("bilinear2d_aa",), "sum of neighbours * weight", "(neighbours + 3) u sum(abs(neighbours * weight))"),
+    ("cubic_aa", ("bicubic2d_aa",), "sum of neighbours * weight", "(neighbours + 3) u sum(abs(neighbours * weight))"),
+):
+    for _name in (f"{'_' * _kind.endswith('aa')}upsample_{name}" for name in _names):
+        row(_name, formula=f"{_formula}, {_AXIS_BY_AXIS}", order=SEQUENTIAL, bound=f"{_error} per axis")(
+            partial(_interpolated, _kind)
+        )
+        row(
+            f"{_name}_backward",
+            formula="sum of grad_output * weight over the outputs of a position, first along the last axis",
+            order=SEQUENTIAL,
+            bound="(number of outputs + 3) u sum(abs(grad_output * weight)) per axis",
+        )(partial(_interpolated_backward, _kind))
