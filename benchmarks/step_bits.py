@@ -33,7 +33,7 @@ from convgrad.host import cpu_model
 
 NAMES = (
     "resnet18", "resnet50", "vgg11", "mobilenet_v2", "mobilenet_v3", "dcgan", "unet", "wide_resnet", "efficientnet_b0",
-    "convnext_t", "diffusion", "audio",
+    "convnext_t", "diffusion", "audio", "vit",
 )  # fmt: skip
 SMALL = {
     "dcgan": (8, 100, 1, 1),

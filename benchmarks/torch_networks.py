@@ -331,6 +331,25 @@ def audio() -> Layers:
     return Layers(*layers, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(512, 35))
 
 
+class VisionTransformer(nn.Module):
+    """A classifier of patches: positions of sines and cosines, fused attention and GELU."""
+
+    def __init__(self, width: int = 192, layers: int = 4, patch: int = 16) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, patch, patch)
+        layer = nn.TransformerEncoderLayer(width, 3, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.head = Layers(nn.LayerNorm(width), nn.Linear(width, 1000))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the scores of the classes."""
+        tokens = self.patches(x).flatten(2).transpose(1, 2)
+        count, width = tokens.shape[1:]
+        angles = torch.arange(count).unsqueeze(1) * 10_000 ** (-torch.arange(0, width, 2) / width)
+        tokens = tokens + torch.cat([angles.sin(), angles.cos()], 1)
+        return self.head(self.layers(tokens).mean(1))
+
+
 @dataclass(frozen=True)
 class Network:
     """How a network is made, and the shape of a batch."""
@@ -353,4 +372,5 @@ NETWORKS: Mapping[str, Network] = {
     "shufflenet_v2": Network(shufflenet),
     "diffusion": Network(Diffusion, (8, 3, 64, 64)),
     "audio": Network(audio, (16, 1, 16_000)),
+    "vit": Network(VisionTransformer),
 }

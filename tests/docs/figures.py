@@ -83,13 +83,13 @@ def networks(page: Path) -> str:
     (settings,) = {len(each) for each in found.values()}
     plain = rows_of("step_bits_plain.csv")
     assert len(plain) == settings
-    (processor,) = {row["processor"] for row in plain + rows_of("step_bits.csv")}
-    count = WORDS[len({network for network, _ in found})]
+    processors = sorted({row["processor"].partition(" (")[0] for row in plain + rows_of("step_bits.csv")})
+    count = len({network for network, _ in found})
     alone = len({row["fingerprint"] for row in plain})
     return (
-        f"We trained {count} networks, from ResNet-18 to a diffusion U-Net with attention, for five steps in\n"
-        f"{settings} settings of threads, instruction sets and memory formats on an {processor}. Each network has the\n"
-        f"same fingerprint in all settings. With PyTorch alone, a Wide-ResNet has {alone} fingerprints.\n"
+        f"We trained {count} networks, from ResNet-18 to a vision transformer with fused attention, for five steps in\n"
+        f"{settings} settings of threads, instruction sets and memory formats on an {' or '.join(processors)}.\n"
+        f"Each network has the same fingerprint in all settings. With PyTorch alone, a Wide-ResNet has {alone}.\n"
     )
 
 
