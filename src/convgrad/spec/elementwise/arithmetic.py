@@ -2,7 +2,7 @@
 
 Each operation is one of IEEE 754 on f32, or on f64 in wide maps, rounded once to nearest, or an exact operation on the
 bits. So any machine that executes the same operations in the same order computes the same bits. Wide maps use only
-Python's operators, sqrt, comparisons, ``select``, ``rounded``, ``floor`` and ``significand``.
+Python's operators, sqrt, abs, comparisons, ``select``, ``rounded``, ``floor`` and ``significand``.
 """
 
 from __future__ import annotations

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import inf
+
 from convgrad.spec.elementwise import functions as f
 from convgrad.spec.elementwise.arithmetic import Number, Operations
-from convgrad.spec.elementwise.definition import Maps
+from convgrad.spec.elementwise.definition import Definition, Map, Maps
 
 ELEMENTS = Maps()
 
@@ -326,3 +329,92 @@ def addcmul(m: Operations, x: Number, y: Number, z: Number, factor: Number) -> N
 def addcdiv(m: Operations, x: Number, y: Number, z: Number, factor: Number) -> Number:
     """Return x + (y * factor) / z with three roundings."""
     return x + (y * factor) / z
+
+
+# -- maxima, shrinking and powers, also in f64 ------------------------------------------------------------------------
+
+
+@ELEMENTS.add()
+def maximum(m: Operations, x: Number, y: Number) -> Number:
+    """Return the larger number, or NaN if one is NaN; a zero is positive."""
+    return m.select(m.equal(y, y), m.select(m.less(x, y), y, x), y) + 0.0
+
+
+@ELEMENTS.add()
+def minimum(m: Operations, x: Number, y: Number) -> Number:
+    """Return the smaller number, or NaN if one is NaN; a zero is positive."""
+    return m.select(m.equal(y, y), m.select(m.less(y, x), y, x), y) + 0.0
+
+
+@ELEMENTS.add()
+def fmax(m: Operations, x: Number, y: Number) -> Number:
+    """Return the larger number, or the one that is not NaN; a zero is positive."""
+    return m.select(m.equal(x, x), m.select(m.less(x, y), y, x), y) + 0.0
+
+
+@ELEMENTS.add()
+def fmin(m: Operations, x: Number, y: Number) -> Number:
+    """Return the smaller number, or the one that is not NaN; a zero is positive."""
+    return m.select(m.equal(x, x), m.select(m.less(y, x), y, x), y) + 0.0
+
+
+@ELEMENTS.add()
+def clamp(m: Operations, x: Number, low: Number, high: Number) -> Number:
+    """Return x limited to a range, ``high`` if the range is empty, or NaN if one is NaN; a zero is positive."""
+    return minimum(m, maximum(m, x, low), high)
+
+
+@ELEMENTS.add()
+def lerp(m: Operations, x: Number, end: Number, weight: Number) -> Number:
+    """Return the value between two numbers."""
+    low, high = lerp_low(m, x, end, weight), lerp_high(m, x, end, 1.0 - weight)
+    return m.select(m.less(m.abs(weight), 0.5), low, high)
+
+
+@ELEMENTS.add()
+def softshrink(m: Operations, x: Number, limit: Number, term: Number) -> Number:
+    """Return x - term above the limit, x + term below -limit, and else a zero with the sign of x, or NaN."""
+    return m.select(m.less(limit, x), x - term, m.select(m.less(x, -limit), x + term, x * 0.0))
+
+
+@ELEMENTS.add()
+def shrink_backward(m: Operations, g: Number, x: Number, limit: Number) -> Number:
+    """Return 0 where abs(x) <= limit, and g elsewhere and for NaN."""
+    size = m.abs(x)
+    return m.select(m.less(size, limit), 0.0, m.select(m.equal(size, limit), 0.0, g))
+
+
+_POWERS: dict[float, Callable[[Operations, Number], Number]] = {
+    0: lambda m, x: m.select(m.equal(x, x), 1.0, 1.0),
+    0.25: lambda m, x: m.sqrt(m.sqrt(x)),
+    0.5: lambda m, x: m.sqrt(x),
+    0.75: lambda m, x: m.sqrt(x) * m.sqrt(m.sqrt(x)),
+    1: lambda m, x: x,
+    1.25: lambda m, x: x * m.sqrt(m.sqrt(x)),
+    1.5: lambda m, x: x * m.sqrt(x),
+    2: lambda m, x: x * x,
+    3: lambda m, x: (x * x) * x,
+    4: lambda m, x: (x * x) * (x * x),
+}
+EXPONENTS = (-3, -2, -1.5, -1.25, -1, -0.75, -0.5, -0.25, 0, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4)
+
+
+def power_name(exponent: float) -> str:
+    """Return the name of the map of a power."""
+    return f"power_{'minus_' * (exponent < 0)}{4 * abs(exponent):g}_quarters"
+
+
+def _power(exponent: float) -> Definition:
+    """Return a power by products, square roots and a division. -inf and -0 count as inf and 0 for most fractions."""
+
+    def power(m: Operations, x: Number) -> Number:
+        if abs(exponent) != 0.5 and exponent % 1:
+            x = m.select(m.equal(x, -inf), inf, x) + 0.0
+        raised = _POWERS[abs(exponent)](m, x)
+        return 1.0 / raised if exponent < 0 else raised
+
+    return power
+
+
+for _exponent in EXPONENTS:
+    ELEMENTS[power_name(_exponent)] = Map(power_name(_exponent), _power(_exponent))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import inf, prod
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from convgrad.arrays.libraries.torch import TORCH, formats_of
@@ -20,7 +20,7 @@ from convgrad.engines.tensors import PER_ROW, REMEMBERED_LISTS, TASK_ELEMENTS, E
 from convgrad.formats import F32
 from convgrad.functional import elementwise
 from convgrad.torch.kernels import LOW, check_memory, threads_of_call
-from convgrad.torch.training.row import SUMMED, TYPE_CURE, UnservedError, result_type
+from convgrad.torch.training.row import ELEMENTWISE, SUMMED, TYPE_CURE, UnservedError, result_type
 
 Operand: TypeAlias = Tensor | float
 _address_of_read = reading_address_of(torch)
@@ -47,15 +47,16 @@ def write_address(tensor: Tensor) -> int:
 
 
 def is_served(*values: object) -> bool:
-    """Return whether maps compute on tensors of these types: f32, bf16 and f16, and numbers."""
+    """Return whether maps compute on tensors of these types in f32: f32, bf16 and f16, and numbers."""
     return all(value.dtype in SUMMED for value in values if isinstance(value, torch.Tensor))
 
 
 def elements(name: str, *operands: Operand, out: Tensor | None = None) -> Tensor:
     """Return the result of a map on tensors and numbers, which are repeated to one shape.
 
-    The type is PyTorch's for the tensors. The strides are those of the first tensor of this shape, if it is dense. The
-    result is ``out`` if ``out`` has this type, this shape and these strides.
+    The type is PyTorch's for the tensors. If it is f64, the arithmetic is in f64, else in f32. The strides are those of
+    the first tensor of this shape, if it is dense. The result is ``out`` if ``out`` has this type, this shape and these
+    strides.
     """
     call = _known(name, _kinds(operands))
     fits = out is not None and (out.dtype, out.shape, out.stride()) == (call.dtype, call.shape, call.strides)
@@ -126,7 +127,7 @@ def update_lists(name: str, lists: Sequence[Sequence[Tensor]], numbers: Sequence
                 _update(name, row[:results], *row, *numbers)
             continue
         formatted_lists = Lists((NAMES[dtype],) * len(lists), len(numbers), results, addresses, lengths)
-        on(TORCH.pool, elementwise.compute_lists, name, formatted_lists, f32_of(numbers), threads_of_call(), rows)
+        on(TORCH.pool, elementwise.compute_lists, name, formatted_lists, rounded(numbers), threads_of_call(), rows)
 
 
 @lru_cache(REMEMBERED_LISTS)
@@ -139,10 +140,11 @@ def _overlap(addresses: tuple[tuple[int, ...], ...], lengths: tuple[int, ...], s
     return bool((begins[order][1:] < ends[order][:-1]).any())
 
 
-def f32_of(numbers: Sequence[float]) -> NDArray[np.float32]:
-    """Return numbers rounded to f32."""
-    check_numbers(*numbers)
-    return np.array(numbers, np.float32)
+def rounded(numbers: Sequence[float], dtype: DTypeLike = np.float32) -> NDArray[Any]:
+    """Return numbers rounded to f32, or in f64."""
+    if dtype == np.float32:
+        check_numbers(*numbers)
+    return np.array(numbers, dtype)
 
 
 def check_numbers(*numbers: float) -> None:
@@ -213,6 +215,11 @@ class _ElementsCall(NamedTuple):
     tensors: tuple[Strided, ...]
     extents: Extents
 
+    @property
+    def inner(self) -> torch.dtype:
+        """The type of the arithmetic, and of numbers."""
+        return _inner(self.dtype)
+
     def empty(self, dtype: torch.dtype) -> Tensor:
         """Return a new tensor with the shape and the strides of the results."""
         return torch.empty_strided(self.shape, self.strides, dtype=dtype)
@@ -220,24 +227,28 @@ class _ElementsCall(NamedTuple):
     def read(self, operands: Sequence[Operand]) -> tuple[list[int], list[object]]:
         """Return the addresses of the operands, and the objects with their memory."""
         numbers = tuple([operand for operand in operands if not isinstance(operand, torch.Tensor)])
-        memory = f32_of(numbers)
+        memory = rounded(numbers, np.float64 if self.inner == torch.float64 else np.float32)
         owners: list[object] = [memory]
         at, addresses = address_of(memory), []
         elementwise.constant(at, memory.nbytes, memory, numbers)
         for operand, way in zip(operands, self.ways, strict=True):
             if not isinstance(operand, torch.Tensor):
                 addresses.append(at)
-                at += F32_BYTES
+                at += memory.itemsize
                 continue
             if way == _AS_IT_IS:
                 tensor = operand
             elif isinstance(way, str):
-                tensor = operand.to(torch.float32).contiguous()
+                tensor = operand.to(self.inner).contiguous()
             else:
                 tensor = self.empty(way).copy_(operand)
             owners.append(tensor)
             addresses.append(read_address(tensor))
         return addresses, owners
+
+
+def _inner(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 @lru_cache(REMEMBERED)
@@ -246,7 +257,7 @@ def _known(name: str, kinds: tuple[Kind | None, ...], targets: tuple[torch.dtype
     metas = [None if kind is None else torch.empty_strided(*kind[1:], dtype=kind[0], device="meta") for kind in kinds]
     tensors = [meta for meta in metas if meta is not None]
     to = result_type(*tensors)
-    if to not in SUMMED:
+    if to not in ELEMENTWISE:
         raise UnservedError(f"has no specified operations for {to}", TYPE_CURE)
     shape = torch.broadcast_shapes(*[tensor.shape for tensor in tensors])
     first = next((tensor for tensor in tensors if tensor.shape == shape), None)
@@ -261,9 +272,9 @@ def _known(name: str, kinds: tuple[Kind | None, ...], targets: tuple[torch.dtype
             strided.append(Strided(PER_ROW, 0, 0))
         elif axes < len(shape) and meta.shape != shape:
             ways.append(ROW_NUMBER)
-            strided.append(Strided(PER_ROW, 0, F32_BYTES))
+            strided.append(Strided(PER_ROW, 0, _inner(to).itemsize))
         else:
-            read = meta.dtype if meta.dtype in SUMMED else torch.float32
+            read = meta.dtype if meta.dtype in SUMMED else _inner(to)
             is_like = (meta.dtype, meta.shape, meta.stride()) == (read, shape, result.stride())
             ways.append(_AS_IT_IS if is_like else read)
             strided.append(Strided(NAMES[read], 0, columns * read.itemsize))
