@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
+from math import inf, nan
 
 from convgrad.spec.elementwise import functions as f
 from convgrad.spec.elementwise.arithmetic import Number, Operations
@@ -418,3 +418,45 @@ def _power(exponent: float) -> Definition:
 
 for _exponent in EXPONENTS:
     ELEMENTS[power_name(_exponent)] = Map(power_name(_exponent), _power(_exponent))
+
+
+# -- remainders ----------------------------------------------------------------------------------------------------
+
+_SCALE = 2.0**100
+_REDUCTIONS = 15  # the quotient of two numbers is below 2^277, and each reduction removes 23 bits
+
+
+def _reduced(m: Operations, left: Number, by: Number) -> Number:
+    """Return a number minus a multiple of ``by``, which is exact. It has 23 bits less, or is at most ``by``.
+
+    n = left / by, rounded and without its fraction, has 24 bits, so left - n * by has no more. In order that the
+    quotient is finite, ``by`` is first multiplied by powers of two.
+    """
+    size = m.abs(left)
+    for _ in range(2):
+        larger = by * _SCALE
+        by = m.select(m.less(larger, size), larger, by)
+    quotient = left / by
+    return m.fma(-m.copysign(m.floor(m.abs(quotient)), quotient), by, left)
+
+
+@ELEMENTS.add()
+def fmod(m: Operations, x: Number, y: Number) -> Number:
+    """Return the exact remainder of x / y with the sign of x."""
+    size, by = m.abs(x), m.select(m.equal(y, 0.0), nan, m.abs(y))
+    size = m.select(m.less(size, inf), size, nan)
+    quotient = size / by
+    left = m.select(m.equal(quotient, inf), size, m.fma(-m.floor(quotient), by, size))
+    left = m.repeated(m.less(by, m.abs(left)), _REDUCTIONS, lambda left: _reduced(m, left, by), left)
+    left = m.select(m.less(left, 0.0), left + by, left)  # its quotient was rounded up
+    left = m.select(m.equal(left, by), 0.0, left)
+    return m.copysign(m.select(m.less(size, by), size, left), x)
+
+
+@ELEMENTS.add()
+def remainder(m: Operations, x: Number, y: Number) -> Number:
+    """Return the remainder of x / y with the sign of y."""
+    left = fmod(m, x, y)
+    is_negative = m.less(y, 0.0)
+    below, above = m.select(is_negative, left, left + y), m.select(is_negative, left + y, left)
+    return m.select(m.equal(left, 0.0), left, m.select(m.less(left, 0.0), below, above))

@@ -12,7 +12,6 @@ from convgrad.torch.training.row import (
     PROMOTE,
     SERVE,
     UnservedError,
-    common_type,
     positive_zeros,
     result_type,
     row,
@@ -146,24 +145,30 @@ def _are_integers(self: Tensor | float, other: Tensor | float, **_: Tensor) -> b
     )
 
 
-def _divided(self: Tensor | float, other: Tensor | float) -> tuple[torch.dtype, Tensor, Tensor]:
-    """Return the type of a remainder, the remainder with the sign of ``self``, and the divisor, in a wider type.
+def _divided(name: str, self: Tensor | float, other: Tensor | float) -> Tensor:
+    """Return a remainder by the map ``name``, or by NumPy in f64. A number is first rounded to the result's type.
 
     PyTorch's is NaN for a large quotient if it divides several numbers at once.
     """
-    to = (
-        result_type(self, other)
-        if isinstance(self, Tensor) and isinstance(other, Tensor)
-        else torch.result_type(self, other)
-    )
-    numbers = [
-        value if isinstance(value, Tensor) else torch.tensor(float(value), dtype=torch.float64).to(to)
-        for value in (self, other)
-    ]
-    _, (x, y) = common_type(*numbers)
+    if isinstance(self, Tensor) and isinstance(other, Tensor):
+        to = result_type(self, other)
+    else:
+        to = torch.result_type(self, other)
+        self, other = _in_type(self, to), _in_type(other, to)
+    if to != torch.float64:
+        return elements(name, self, other)
+    x, y = (torch.as_tensor(value, dtype=to).detach() for value in (self, other))
     with np.errstate(invalid="ignore"):
-        left = np.fmod(x.detach().numpy(), y.detach().numpy())
-    return to, torch.from_numpy(np.asarray(left)), y
+        left = torch.from_numpy(np.asarray(np.fmod(x.numpy(), y.numpy())))
+    has_other_sign = (left != 0) & ((left < 0) != (y < 0))
+    return torch.where(has_other_sign, left + y, left) if name == "remainder" else left
+
+
+def _in_type(value: Tensor | float, dtype: torch.dtype) -> Tensor | float:
+    """Return a number rounded to a type, a tensor of floats as it is, or integers in this type."""
+    if isinstance(value, Tensor):
+        return value if value.is_floating_point() else value.to(dtype)
+    return float(torch.tensor(float(value), dtype=torch.float64).to(dtype))
 
 
 @row(
@@ -177,8 +182,7 @@ def _divided(self: Tensor | float, other: Tensor | float) -> tuple[torch.dtype, 
 )
 def fmod(self: Tensor, other: Tensor | float) -> Tensor:
     """Return the remainder with the sign of self."""
-    to, left, _ = _divided(self, other)
-    return left.to(to)
+    return _divided("fmod", self, other)
 
 
 @row(
@@ -193,8 +197,7 @@ def fmod(self: Tensor, other: Tensor | float) -> Tensor:
 )
 def remainder(self: Tensor | float, other: Tensor | float) -> Tensor:
     """Return the remainder with the sign of other."""
-    to, left, y = _divided(self, other)
-    return torch.where((left != 0) & ((left < 0) != (y < 0)), left + y, left).to(to)
+    return _divided("remainder", self, other)
 
 
 def _is_of_integers(self: Tensor, exponent: float, **_: object) -> bool:
