@@ -7,7 +7,7 @@ from torch import Tensor
 
 from convgrad.torch.training.functions import BY_MAP, add_map, error_of
 from convgrad.torch.training.row import ELEMENTWISE, PASS, UnservedError, row
-from convgrad.torch.training.tensors import check_numbers, elements
+from convgrad.torch.training.tensors import allocated, check_numbers, elements, update
 
 add_map("silu", "self * sigmoid(self)", integers=PASS)  # PyTorch has none of integers
 
@@ -138,9 +138,9 @@ def glu(self: Tensor, dim: int = -1) -> Tensor:
 )
 def glu_backward(grad_output: Tensor, self: Tensor, dim: int) -> Tensor:
     """Return the gradient of glu."""
-    x, gate = _halves(self, dim)
-    of_x, of_gate = elements("glu", grad_output, gate), elements("glu_gate_backward", grad_output, x, gate)
-    return torch.cat([of_x, of_gate], dim)
+    result = allocated(torch.empty(self.shape, dtype=self.dtype))
+    update("glu_backward", _halves(result, dim), grad_output, *_halves(self, dim))
+    return result
 
 
 def _halves(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:

@@ -58,26 +58,27 @@ def elements(name: str, *operands: Operand, out: Tensor | None = None) -> Tensor
     the first tensor of this shape, if it is dense. The result is ``out`` if ``out`` has this type, this shape and these
     strides.
     """
+    if out is not None:
+        operands = _apart_from(out, operands)
     call = _known(name, _kinds(operands))
     fits = out is not None and (out.dtype, out.shape, out.stride()) == (call.dtype, call.shape, call.strides)
     result = out if out is not None and fits else allocated(call.empty(call.dtype))
     if out is not None:
-        _refuse_overlap(out, operands)
         elementwise.written(result.data_ptr())
     addresses, owners = call.read(operands)
     compute(name, call.tensors, call.extents, [*addresses, result.data_ptr()], (owners, result))
     return result
 
 
-def _update(name: str, targets: Sequence[Tensor], *operands: Operand) -> None:
-    """Write the first results of a map on tensors and numbers to ``targets``, which are among the operands."""
-    call = _known(name, _kinds(operands), tuple([target.dtype for target in targets]))
+def update(name: str, targets: Sequence[Tensor], *operands: Operand) -> None:
+    """Write the first results of a map on tensors and numbers to ``targets``, which may be among the operands."""
     for target in targets:
-        _refuse_overlap(target, operands)
+        operands = _apart_from(target, operands)
+    call = _known(name, _kinds(operands), _kinds(targets))
     addresses, owners = call.read(operands)
     results: list[Tensor] = [
-        target if (target.shape, target.stride()) == (call.shape, call.strides) else call.empty(target.dtype)
-        for target in targets
+        target if way == _AS_IT_IS else call.empty(target.dtype)
+        for target, way in zip(targets, call.ways[len(operands) :], strict=True)
     ]
     places = [*addresses, *[result.data_ptr() for result in results]]
     compute(name, call.tensors, call.extents, places, (owners, results))
@@ -117,14 +118,14 @@ def update_lists(name: str, lists: Sequence[Sequence[Tensor]], numbers: Sequence
         elif size:
             strided.append(tensors)
     for tensors in strided:
-        _update(name, tensors[:results], *tensors, *numbers)
+        update(name, tensors[:results], *tensors, *numbers)
     for dtype, rows in groups.items():
         places = [[*map(write_address, row[:results]), *map(read_address, row[results:])] for row in rows]
         addresses = tuple(map(tuple, places))
         lengths = tuple([row[0].numel() for row in rows])
         if dtype not in SUMMED or _overlap(addresses, lengths, dtype.itemsize):
             for row in rows:
-                _update(name, row[:results], *row, *numbers)
+                update(name, row[:results], *row, *numbers)
             continue
         formatted_lists = Lists((NAMES[dtype],) * len(lists), len(numbers), results, addresses, lengths)
         on(TORCH.pool, elementwise.compute_lists, name, formatted_lists, rounded(numbers), threads_of_call(), rows)
@@ -153,33 +154,33 @@ def check_numbers(*numbers: float) -> None:
         raise RuntimeError("value cannot be converted to type float without overflow")
 
 
-def _refuse_overlap(out: Tensor, operands: Sequence[object]) -> None:
-    """Raise as PyTorch does if a dense operand shares a part of its memory with ``out``, or all of it differently.
+def _apart_from(out: Tensor, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+    """Return the operands, with copies of those that share memory with ``out`` and are not dense.
 
-    Operands that are not dense are copied before ``out`` is written.
+    Raise as PyTorch does if a dense operand shares a part of its memory with ``out``, or all of it differently.
     """
     begin = write_address(out)
     end = begin + memory_bytes(out)
-    for operand in operands:
+    apart = list(operands)
+    for number, operand in enumerate(operands):
         if not isinstance(operand, torch.Tensor) or operand is out:
             continue
-        first, size = read_address(operand), _dense_bytes(operand)
+        first, size = read_address(operand), memory_bytes(operand)
         is_same = (first, operand.dtype, operand.shape, operand.stride()) == (begin, out.dtype, out.shape, out.stride())
-        if size and first < end and begin < first + size and not is_same:
+        if is_same or not (first < end and begin < first + size):
+            continue
+        if _span(operand) == operand.numel():
             raise RuntimeError(
                 "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
                 "memory location. Please clone() the tensor before performing the operation."
             )
+        apart[number] = operand.clone()
+    return tuple(apart)
 
 
 def memory_bytes(tensor: Tensor) -> int:
     """Return the bytes from the first element to the end of the last one in memory."""
     return tensor.element_size() * _span(tensor) if tensor.numel() else 0
-
-
-def _dense_bytes(tensor: Tensor) -> int:
-    """Return the bytes of a tensor, or 0 if it is not dense."""
-    return tensor.nbytes if _span(tensor) == tensor.numel() else 0
 
 
 def _span(tensor: Tensor) -> int:
@@ -206,7 +207,7 @@ def _kinds(operands: Sequence[Operand]) -> tuple[Kind | None, ...]:
 
 
 class _ElementsCall(NamedTuple):
-    """A call of `elements` or `_update` on operands of known kinds."""
+    """A call of `elements` or `update` on operands of known kinds."""
 
     dtype: torch.dtype
     shape: torch.Size
@@ -231,7 +232,7 @@ class _ElementsCall(NamedTuple):
         owners: list[object] = [memory]
         at, addresses = address_of(memory), []
         elementwise.constant(at, memory.nbytes, memory, numbers)
-        for operand, way in zip(operands, self.ways, strict=True):
+        for operand, way in zip(operands, self.ways, strict=False):
             if not isinstance(operand, torch.Tensor):
                 addresses.append(at)
                 at += memory.itemsize
@@ -252,57 +253,75 @@ def _inner(dtype: torch.dtype) -> torch.dtype:
 
 
 @lru_cache(REMEMBERED)
-def _known(name: str, kinds: tuple[Kind | None, ...], targets: tuple[torch.dtype, ...] = ()) -> _ElementsCall:
-    """Return the call of a map on operands of these kinds. ``targets`` are types of results, if not PyTorch's."""
-    metas = [None if kind is None else torch.empty_strided(*kind[1:], dtype=kind[0], device="meta") for kind in kinds]
-    tensors = [meta for meta in metas if meta is not None]
+def _known(name: str, kinds: tuple[Kind | None, ...], targets: tuple[Kind | None, ...] = ()) -> _ElementsCall:
+    """Return the call of a map on operands of these kinds, which writes to ``targets`` if there are any.
+
+    Tensors are used where they are if three axes are left after joining the axes that are like one for all of them.
+    """
+    metas = [kind and torch.empty_strided(*kind[1:], dtype=kind[0], device="meta") for kind in (*kinds, *targets)]
+    tensors = [meta for meta in metas[: len(kinds)] if meta is not None]
     to = result_type(*tensors)
     if to not in ELEMENTWISE:
         raise UnservedError(f"has no specified operations for {to}", TYPE_CURE)
     shape = torch.broadcast_shapes(*[tensor.shape for tensor in tensors])
     first = next((tensor for tensor in tensors if tensor.shape == shape), None)
     result = torch.empty(shape, dtype=to, device="meta") if first is None else torch.empty_like(first, dtype=to)
-    axes = _axes_of_rows([tensor for tensor in tensors if tensor.shape != shape], result)
-    rows, columns = (prod(shape[:axes]), prod(shape[axes:])) if axes < len(shape) else (1, result.numel())
-    ways: list[str | torch.dtype] = []
-    strided = []
-    for meta in metas:
-        if meta is None:
-            ways.append(NUMBER)
-            strided.append(Strided(PER_ROW, 0, 0))
-        elif axes < len(shape) and meta.shape != shape:
-            ways.append(ROW_NUMBER)
-            strided.append(Strided(PER_ROW, 0, _inner(to).itemsize))
+    metas += [] if targets else [result]
+    axes = sorted([axis for axis, extent in enumerate(shape) if extent != 1], key=result.stride, reverse=True)
+    for in_place in (True, False):
+        places = [_place(meta, result, axes, in_place) for meta in metas]
+        joined = _joined([shape[axis] for axis in axes], [place.strides for place in places])
+        if len(joined) <= 3:
+            break
+    joined = [(1, [0] * len(places))] * (3 - len(joined)) + joined
+    (outers, outer_strides), (rows, row_strides), (columns, _) = joined
+    strided = tuple(
+        [
+            Strided(place.fmt, outer * place.size, row * place.size)
+            for place, outer, row in zip(places, outer_strides, row_strides, strict=True)
+        ]
+    )
+    ways = tuple([place.way for place in places])
+    return _ElementsCall(to, shape, result.stride(), ways, strided, (outers, rows, columns))
+
+
+class _Place(NamedTuple):
+    """How an operand or a result is used: its format, the size of an element in bytes, and strides in elements."""
+
+    way: str | torch.dtype
+    fmt: str
+    size: int
+    strides: list[int]
+
+
+def _place(meta: Tensor | None, result: Tensor, axes: Sequence[int], in_place: bool) -> _Place:
+    """Return how an operand or a result is used; ``in_place`` is whether it may have other strides than results."""
+    if meta is None:
+        return _Place(NUMBER, PER_ROW, 0, [0] * len(axes))
+
+    def strides_of(tensor: Tensor) -> list[int]:
+        expanded = tensor.expand(result.shape)
+        return [expanded.stride(axis) for axis in axes]
+
+    inner = _inner(result.dtype)
+    read = meta.dtype if meta.dtype in SUMMED else inner
+    own, of_copy, of_result = map(strides_of, (meta, torch.empty(meta.shape, device="meta"), result))
+    if read == meta.dtype and (own == of_result or (in_place and own[-1] == 1)):
+        return _Place(_AS_IT_IS, NAMES[read], read.itemsize, own)
+    if in_place and axes and not of_copy[-1]:
+        return _Place(ROW_NUMBER, PER_ROW, inner.itemsize, of_copy)
+    return _Place(read, NAMES[read], read.itemsize, of_result)
+
+
+def _joined(extents: Sequence[int], strides: Sequence[list[int]]) -> list[tuple[int, list[int]]]:
+    """Return extents and all tensors' strides, after joining axes that each tensor steps through like one."""
+    joined = list[tuple[int, list[int]]]()
+    for extent, *steps in zip(extents, *strides, strict=True):
+        if joined and joined[-1][1] == [step * extent for step in steps]:
+            joined[-1] = joined[-1][0] * extent, steps
         else:
-            read = meta.dtype if meta.dtype in SUMMED else _inner(to)
-            is_like = (meta.dtype, meta.shape, meta.stride()) == (read, shape, result.stride())
-            ways.append(_AS_IT_IS if is_like else read)
-            strided.append(Strided(NAMES[read], 0, columns * read.itemsize))
-    strided += [Strided(NAMES[dtype], 0, columns * dtype.itemsize) for dtype in targets or (to,)]
-    return _ElementsCall(to, shape, result.stride(), tuple(ways), tuple(strided), (1, rows, columns))
-
-
-def _axes_of_rows(smaller: Sequence[Tensor], result: Tensor) -> int:
-    """Return the number of leading axes along which smaller operands vary, if they have one number per row.
-
-    Return the number of all axes if there are no such operands, or if an operand varies along other axes.
-    """
-    rank: int = result.dim()
-    counts = {_leading_axes(operand.shape, result.shape) for operand in smaller}
-    if len(counts) != 1 or not result.is_contiguous():
-        return rank
-    (axes,) = counts
-    return rank if axes is None else axes
-
-
-def _leading_axes(smaller: Sequence[int], shape: Sequence[int]) -> int | None:
-    """Return k if a smaller shape is the first k extents of another one, and then 1; else None."""
-    if len(smaller) != len(shape):
-        return None if prod(smaller) != 1 else 0
-    axes: int = len(smaller)
-    while axes and smaller[axes - 1] == 1:
-        axes -= 1
-    return axes if tuple(smaller[:axes]) == tuple(shape[:axes]) else None
+            joined.append((extent, steps))
+    return joined
 
 
 def compute(name: str, tensors: tuple[Strided, ...], extents: Extents, addresses: Sequence[int], keep: object) -> None:
