@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from convgrad.spec.elementwise.maps import EXPONENTS, power_name
+from convgrad.spec.elementwise.powers import EXPONENTS, power_name
 from convgrad.torch.training.row import (
     ELEMENTWISE,
     PROMOTE,

@@ -256,7 +256,7 @@ def _inner(dtype: torch.dtype) -> torch.dtype:
 def _known(name: str, kinds: tuple[Kind | None, ...], targets: tuple[Kind | None, ...] = ()) -> _ElementsCall:
     """Return the call of a map on operands of these kinds, which writes to ``targets`` if there are any.
 
-    Tensors are used where they are if three axes are left after joining the axes that are like one for all of them.
+    Tensors are used where they are if three axes are left after combining axes that are like one for all of them.
     """
     metas = [kind and torch.empty_strided(*kind[1:], dtype=kind[0], device="meta") for kind in (*kinds, *targets)]
     tensors = [meta for meta in metas[: len(kinds)] if meta is not None]
@@ -270,11 +270,11 @@ def _known(name: str, kinds: tuple[Kind | None, ...], targets: tuple[Kind | None
     axes = sorted([axis for axis, extent in enumerate(shape) if extent != 1], key=result.stride, reverse=True)
     for in_place in (True, False):
         places = [_place(meta, result, axes, in_place) for meta in metas]
-        joined = _joined([shape[axis] for axis in axes], [place.strides for place in places])
-        if len(joined) <= 3:
+        combined = _combined([shape[axis] for axis in axes], [place.strides for place in places])
+        if len(combined) <= 3:
             break
-    joined = [(1, [0] * len(places))] * (3 - len(joined)) + joined
-    (outers, outer_strides), (rows, row_strides), (columns, _) = joined
+    combined = [(1, [0] * len(places))] * (3 - len(combined)) + combined
+    (outers, outer_strides), (rows, row_strides), (columns, _) = combined
     strided = tuple(
         [
             Strided(place.fmt, outer * place.size, row * place.size)
@@ -313,15 +313,15 @@ def _place(meta: Tensor | None, result: Tensor, axes: Sequence[int], in_place: b
     return _Place(read, NAMES[read], read.itemsize, of_result)
 
 
-def _joined(extents: Sequence[int], strides: Sequence[list[int]]) -> list[tuple[int, list[int]]]:
-    """Return extents and all tensors' strides, after joining axes that each tensor steps through like one."""
-    joined = list[tuple[int, list[int]]]()
+def _combined(extents: Sequence[int], strides: Sequence[list[int]]) -> list[tuple[int, list[int]]]:
+    """Return extents and all tensors' strides, after combining axes that each tensor steps through like one."""
+    combined = list[tuple[int, list[int]]]()
     for extent, *steps in zip(extents, *strides, strict=True):
-        if joined and joined[-1][1] == [step * extent for step in steps]:
-            joined[-1] = joined[-1][0] * extent, steps
+        if combined and combined[-1][1] == [step * extent for step in steps]:
+            combined[-1] = combined[-1][0] * extent, steps
         else:
-            joined.append((extent, steps))
-    return joined
+            combined.append((extent, steps))
+    return combined
 
 
 def compute(name: str, tensors: tuple[Strided, ...], extents: Extents, addresses: Sequence[int], keep: object) -> None:
