@@ -34,7 +34,9 @@ WORDS = {
         "winograd.choice pieces subproblems image_cuts bound samples chains winograd ordered ordered_samples "
         "exact_result elementwise"
     ),
-    "spec.elementwise": "arithmetic functions definition maps coefficients steps wide table sums combinations",
+    "spec.elementwise": (
+        "arithmetic functions definition maps powers coefficients steps wide angles table sums combinations"
+    ),
     "spec.winograd": "tile_order filtering algorithms slices choice execution sizes bound",
     "verify.cases": (
         "case naming place tags knobs descriptors benchdnn posed lying driver_flags miopen hlo_text mlir_text mlir hlo "

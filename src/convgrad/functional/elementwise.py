@@ -236,7 +236,8 @@ def compute_lists(name: str, lists: Lists, numbers: NDArray[np.float32], threads
 def compute_by_numpy(name: str, tensors: tuple[Strided, ...], extents: Extents, addresses: Sequence[int]) -> None:
     """Compute a map by NumPy."""
     definition = MAPS[name]
-    number, dtype = (F64, np.float64) if definition.wide else (F32, np.float32)
+    wide = definition.is_wide([tensor.fmt for tensor in tensors])
+    number, dtype = (F64, np.float64) if wide else (F32, np.float32)
     arrays = [_array(tensor, extents, address, number) for tensor, address in zip(tensors, addresses, strict=True)]
     operands = len(definition.operands)
     values = [array.astype(dtype).ravel() for array in arrays[:operands]]

@@ -7,6 +7,7 @@ Python's operators, sqrt, abs, comparisons, ``select``, ``rounded``, ``floor``, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -45,6 +46,9 @@ class Operations(Protocol):
 
     def select(self, condition: Condition, a: Operand, b: Operand) -> Number:
         """Return ``a`` where the condition is true, and ``b`` elsewhere."""
+
+    def repeated(self, condition: Condition, count: int, step: Callable[[Number], Number], a: Number) -> Number:
+        """Return the result of ``count`` steps from ``a`` where the condition is true, and ``a`` elsewhere."""
 
     def rounded(self, a: Number) -> Number:
         """Return an f64 number rounded to f32."""
@@ -98,6 +102,13 @@ class NumpyOperations:
     def select(self, condition: Condition, a: Operand, b: Operand) -> Number:
         """Return ``a`` where the condition is true, and ``b`` elsewhere."""
         return np.where(condition, self._dtype(a), self._dtype(b))
+
+    def repeated(self, condition: Condition, count: int, step: Callable[[Number], Number], a: Number) -> Number:
+        """Return the result of ``count`` steps from ``a`` where the condition is true."""
+        result = a
+        for _ in range(count if np.any(condition) else 0):
+            result = step(result)
+        return self.select(condition, result, a)
 
     def rounded(self, a: Number) -> Number:
         """Return an f64 number rounded to f32."""

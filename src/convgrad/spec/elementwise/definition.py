@@ -7,10 +7,11 @@ widened first, and results are rounded once to the type of their tensor. Every N
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from convgrad.cached import cached_property
+from convgrad.formats import F64
 from convgrad.spec.elementwise.arithmetic import Number
 
 Definition = Callable[..., Number | tuple[Number, ...]]
@@ -22,7 +23,8 @@ class Map:
 
     ``ulps`` limits the error of a function of one number, in units in the last place of the exact result: 2^-23 times
     the power of two below it, at least 2^-149. A ``wide`` map computes in f64, and its numbers per row are f64. Its
-    results are rounded to f32, and then to the type of their tensor, unless this is f64.
+    results are rounded to f32, and then to the type of their tensor, unless this is f64. Other maps, if they consist of
+    operations of wide maps, do the same for tensors of f64.
     """
 
     name: str
@@ -34,6 +36,10 @@ class Map:
     def operands(self) -> tuple[str, ...]:
         """The names of the operands, in order."""
         return tuple(inspect.signature(self.definition).parameters)[1:]
+
+    def is_wide(self, formats: Iterable[str]) -> bool:
+        """Return whether the map computes in f64 on tensors of these formats."""
+        return self.wide or F64.name in formats
 
 
 class Maps(dict[str, Map]):

@@ -103,10 +103,10 @@ def glu(m: Operations, x: Number, gate: Number) -> Number:
 
 
 @ELEMENTS.add()
-def glu_gate_backward(m: Operations, g: Number, x: Number, gate: Number) -> Number:
-    """Return the gradient of ``glu`` with respect to the gate."""
+def glu_backward(m: Operations, g: Number, x: Number, gate: Number) -> tuple[Number, Number]:
+    """Return the gradients of ``glu`` with respect to x and to the gate."""
     s, other = f.shares(m, gate)
-    return (g * x) * (s * other)
+    return g * s, (g * x) * (s * other)
 
 
 @ELEMENTS.add(5)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from convgrad.torch.training.functions import BY_MAP, add_map, error_of
 from convgrad.torch.training.row import ELEMENTWISE, PASS, UnservedError, row
-from convgrad.torch.training.tensors import check_numbers, elements, is_served
+from convgrad.torch.training.tensors import allocated, check_numbers, elements, update
 
 add_map("silu", "self * sigmoid(self)", integers=PASS)  # PyTorch has none of integers
 
@@ -138,9 +138,9 @@ def glu(self: Tensor, dim: int = -1) -> Tensor:
 )
 def glu_backward(grad_output: Tensor, self: Tensor, dim: int) -> Tensor:
     """Return the gradient of glu."""
-    x, gate = _halves(self, dim)
-    of_x, of_gate = elements("glu", grad_output, gate), elements("glu_gate_backward", grad_output, x, gate)
-    return torch.cat([of_x, of_gate], dim)
+    result = allocated(torch.empty(self.shape, dtype=self.dtype))
+    update("glu_backward", _halves(result, dim), grad_output, *_halves(self, dim))
+    return result
 
 
 def _halves(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
@@ -160,7 +160,14 @@ def _halves(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 )
 def softshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
     """Return softshrink."""
-    return torch.where(self > lambd, self - lambd, torch.where(self < -lambd, self + lambd, self * 0))
+    return elements("softshrink", self, _limit(lambd, self), lambd)
+
+
+def _limit(lambd: float, x: Tensor) -> float:
+    """Return a limit as PyTorch compares elements with it, which is rounded to their type."""
+    if x.dtype != torch.float64:
+        check_numbers(lambd)
+    return float(torch.tensor(lambd, dtype=torch.float64).to(x.dtype)) if x.is_floating_point() else lambd
 
 
 # -- gradients that PyTorch computes as 0 or not at NaN, depending on the memory format -----------------------------
@@ -176,9 +183,7 @@ def softshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
 )
 def shrink_backward(grad_output: Tensor, self: Tensor, lambd: float) -> Tensor:
     """Return the gradient of softshrink or hardshrink."""
-    if self.dtype != torch.float64:
-        check_numbers(lambd)
-    return torch.where((self >= -lambd) & (self <= lambd), 0, grad_output)
+    return elements("shrink_backward", grad_output, self, _limit(lambd, self))
 
 
 @row(
@@ -190,9 +195,7 @@ def shrink_backward(grad_output: Tensor, self: Tensor, lambd: float) -> Tensor:
 )
 def hardtanh_backward(grad_output: Tensor, self: Tensor, min_val: float, max_val: float) -> Tensor:
     """Return the gradient of hardtanh, also that of ReLU6."""
-    if is_served(grad_output, self):
-        return elements("hardtanh_backward", grad_output, self, min_val, max_val)
-    return torch.where((self > min_val) & (self < max_val), grad_output, 0)
+    return elements("hardtanh_backward", grad_output, self, min_val, max_val)
 
 
 @row(
@@ -204,7 +207,4 @@ def hardtanh_backward(grad_output: Tensor, self: Tensor, min_val: float, max_val
 )
 def hardswish_backward(grad_output: Tensor, self: Tensor) -> Tensor:
     """Return the gradient of hardswish."""
-    if is_served(grad_output, self):
-        return elements("hardswish_backward", grad_output, self)
-    slope = grad_output * (self / 3 + 0.5)
-    return torch.where(self >= 3, grad_output, torch.where(self <= -3, 0, slope))
+    return elements("hardswish_backward", grad_output, self)

@@ -21,11 +21,11 @@ from convgrad.arrays.libraries.torch import TORCH
 from convgrad.engines.addresses import address_of
 from convgrad.engines.settings import cap, on
 from convgrad.float_environment import in_default_environment
-from convgrad.functional.elementwise import Recording, recorded
+from convgrad.functional.elementwise import Memory, Recording, recorded
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.torch.kernels import threads_of_call
 from convgrad.torch.training.expected import Results
-from convgrad.torch.training.tensors import f32_of, memory_bytes, read_address, write_address
+from convgrad.torch.training.tensors import memory_bytes, read_address, rounded, write_address
 
 _Place = tuple[int, int]  # the number of a base address, and an offset from it
 _ABSOLUTE, _SCRATCH, _NUMBERS, _FIRST = range(4)  # numbers of base addresses; the last one is that of a tensor
@@ -74,6 +74,7 @@ class _Replay(NamedTuple):
     is_tuple: bool
     same: tuple[tuple[int, int], ...]  # numbers of arguments that are the same tensor
     numbers: tuple[float | None, ...]  # those of a map, except that the caller's are None
+    number_type: np.dtype[Any]
     constants: object
 
     def __call__(self, arguments: tuple[object, ...], numbers: Numbers) -> Results | None:
@@ -95,9 +96,10 @@ class _Replay(NamedTuple):
         return cast(Results, tuple([None if number is None else tensors[number] for number in self.results]))
 
     @in_default_environment  # in which the first call has rounded them
-    def _numbers(self, numbers: Numbers) -> NDArray[np.float32]:
-        of_caller = iter(numbers)
-        return f32_of([cast(float, next(of_caller)) if number is None else number for number in self.numbers])
+    def _numbers(self, numbers: Numbers) -> NDArray[Any]:
+        of_caller, of_map = iter(numbers), self.numbers
+        both = [cast(float, next(of_caller)) if number is None else number for number in of_map]
+        return rounded(both, self.number_type)
 
     def _overlap(self, addresses: list[int]) -> bool:
         for which in self.written:
@@ -127,8 +129,8 @@ def _replay_of(
     first_of = {id(value): number for number, value in reversed([*enumerate(arguments)])}
     all_tensors = {number: value for number, value in enumerate(arguments) if isinstance(value, torch.Tensor)}
     tensors = {number: tensor for number, tensor in all_tensors.items() if first_of[id(tensor)] == number}
-    of_map = next((constant.numbers for constant in recording.constants if constant.numbers), ())
-    own = [None if any(number is other for other in numbers_of_map) else number for number in of_map]
+    of_map = next((constant for constant in recording.constants if constant.numbers), Memory(0, 0, _NOTHING))
+    own = [None if any(number is other for other in numbers_of_map) else number for number in of_map.numbers]
     new, numbers = list[Tensor](), list[int | None]()
     for result in results if isinstance(results, tuple) else (results,):
         same = [number for number, tensor in tensors.items() if tensor is result]
@@ -165,6 +167,7 @@ def _replay_of(
         is_tuple=isinstance(results, tuple),
         same=tuple([(number, first_of[id(tensor)]) for number, tensor in all_tensors.items() if number not in tensors]),
         numbers=tuple(own),
+        number_type=cast(Any, of_map.owner).dtype,
         constants=recording.constants,
     )
 

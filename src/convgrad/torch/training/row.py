@@ -153,18 +153,6 @@ def common_type(*tensors: Tensor) -> tuple[torch.dtype, tuple[Tensor, ...]]:
     return result, tuple([tensor.to(inner) for tensor in tensors])
 
 
-def stored(operation: Function, x: Tensor, y: Tensor | float, to: torch.dtype, out: Tensor | None) -> Tensor:
-    """Return ``operation(x, y)`` in the type ``to``; write it to ``out`` at once if ``out`` has that type."""
-    if out is not None and out.dtype == x.dtype == to:
-        operation(x, y, out=out)
-        return out
-    result: Tensor = operation(x, y).to(to)
-    if out is None:
-        return result
-    check_cast(to, out)
-    return out.copy_(result)
-
-
 def check_cast(dtype: torch.dtype, out: Tensor) -> None:
     """Raise if a result of a type cannot be written to a tensor."""
     if not torch.can_cast(dtype, out.dtype):

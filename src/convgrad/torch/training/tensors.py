@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import inf, prod
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from convgrad.arrays.libraries.torch import TORCH, formats_of
@@ -21,7 +21,7 @@ from convgrad.formats import F32
 from convgrad.functional import elementwise
 from convgrad.spec.elementwise.table import MAPS
 from convgrad.torch.kernels import LOW, check_memory, threads_of_call
-from convgrad.torch.training.row import SUMMED, TYPE_CURE, UnservedError, result_type
+from convgrad.torch.training.row import ELEMENTWISE, SUMMED, TYPE_CURE, UnservedError, result_type
 
 Operand: TypeAlias = Tensor | float
 _address_of_read = reading_address_of(torch)
@@ -48,36 +48,38 @@ def write_address(tensor: Tensor) -> int:
 
 
 def is_served(*values: object) -> bool:
-    """Return whether maps compute on tensors of these types: f32, bf16 and f16, and numbers."""
+    """Return whether maps compute on tensors of these types in f32: f32, bf16 and f16, and numbers."""
     return all(value.dtype in SUMMED for value in values if isinstance(value, torch.Tensor))
 
 
 def elements(name: str, *operands: Operand, out: Tensor | None = None) -> Tensor:
     """Return the result of a map on tensors and numbers, which are repeated to one shape.
 
-    The type is PyTorch's for the tensors. The strides are those of the first tensor of this shape, if it is dense. The
-    result is ``out`` if ``out`` has this type, this shape and these strides.
+    The type is PyTorch's for the tensors. If it is f64, the arithmetic is in f64, else in f32. The strides are those of
+    the first tensor of this shape, if it is dense. The result is ``out`` if ``out`` has this type, this shape and these
+    strides.
     """
+    if out is not None:
+        operands = _apart_from(out, operands)
     call = _known(name, _kinds(operands))
     fits = out is not None and (out.dtype, out.shape, out.stride()) == (call.dtype, call.shape, call.strides)
     result = out if out is not None and fits else allocated(call.empty(call.dtype))
     if out is not None:
-        _refuse_overlap(out, operands)
         elementwise.written(result.data_ptr())
     addresses, owners = call.read(operands)
     compute(name, call.tensors, call.extents, [*addresses, result.data_ptr()], (owners, result))
     return result
 
 
-def _update(name: str, targets: Sequence[Tensor], *operands: Operand) -> None:
-    """Write the first results of a map on tensors and numbers to ``targets``, which are among the operands."""
-    call = _known(name, _kinds(operands), tuple([target.dtype for target in targets]))
+def update(name: str, targets: Sequence[Tensor], *operands: Operand) -> None:
+    """Write the first results of a map on tensors and numbers to ``targets``, which may be among the operands."""
     for target in targets:
-        _refuse_overlap(target, operands)
+        operands = _apart_from(target, operands)
+    call = _known(name, _kinds(operands), _kinds(targets))
     addresses, owners = call.read(operands)
     results: list[Tensor] = [
-        target if (target.shape, target.stride()) == (call.shape, call.strides) else call.empty(target.dtype)
-        for target in targets
+        target if way == _AS_IT_IS else call.empty(target.dtype)
+        for target, way in zip(targets, call.ways[len(operands) :], strict=True)
     ]
     places = [*addresses, *[result.data_ptr() for result in results]]
     compute(name, call.tensors, call.extents, places, (owners, results))
@@ -117,17 +119,17 @@ def update_lists(name: str, lists: Sequence[Sequence[Tensor]], numbers: Sequence
         elif size:
             strided.append(tensors)
     for tensors in strided:
-        _update(name, tensors[:results], *tensors, *numbers)
+        update(name, tensors[:results], *tensors, *numbers)
     for dtype, rows in groups.items():
         places = [[*map(write_address, row[:results]), *map(read_address, row[results:])] for row in rows]
         addresses = tuple(map(tuple, places))
         lengths = tuple([row[0].numel() for row in rows])
         if dtype not in SUMMED or _overlap(addresses, lengths, dtype.itemsize):
             for row in rows:
-                _update(name, row[:results], *row, *numbers)
+                update(name, row[:results], *row, *numbers)
             continue
         formatted_lists = Lists((NAMES[dtype],) * len(lists), len(numbers), results, addresses, lengths)
-        on(TORCH.pool, elementwise.compute_lists, name, formatted_lists, f32_of(numbers), threads_of_call(), rows)
+        on(TORCH.pool, elementwise.compute_lists, name, formatted_lists, rounded(numbers), threads_of_call(), rows)
 
 
 @lru_cache(REMEMBERED_LISTS)
@@ -140,10 +142,11 @@ def _overlap(addresses: tuple[tuple[int, ...], ...], lengths: tuple[int, ...], s
     return bool((begins[order][1:] < ends[order][:-1]).any())
 
 
-def f32_of(numbers: Sequence[float]) -> NDArray[np.float32]:
-    """Return numbers rounded to f32."""
-    check_numbers(*numbers)
-    return np.array(numbers, np.float32)
+def rounded(numbers: Sequence[float], dtype: DTypeLike = np.float32) -> NDArray[Any]:
+    """Return numbers rounded to f32, or in f64."""
+    if dtype == np.float32:
+        check_numbers(*numbers)
+    return np.array(numbers, dtype)
 
 
 def check_numbers(*numbers: float) -> None:
@@ -152,33 +155,33 @@ def check_numbers(*numbers: float) -> None:
         raise RuntimeError("value cannot be converted to type float without overflow")
 
 
-def _refuse_overlap(out: Tensor, operands: Sequence[object]) -> None:
-    """Raise as PyTorch does if a dense operand shares a part of its memory with ``out``, or all of it differently.
+def _apart_from(out: Tensor, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+    """Return the operands, with copies of those that share memory with ``out`` and are not dense.
 
-    Operands that are not dense are copied before ``out`` is written.
+    Raise as PyTorch does if a dense operand shares a part of its memory with ``out``, or all of it differently.
     """
     begin = write_address(out)
     end = begin + memory_bytes(out)
-    for operand in operands:
+    apart = list(operands)
+    for number, operand in enumerate(operands):
         if not isinstance(operand, torch.Tensor) or operand is out:
             continue
-        first, size = read_address(operand), _dense_bytes(operand)
+        first, size = read_address(operand), memory_bytes(operand)
         is_same = (first, operand.dtype, operand.shape, operand.stride()) == (begin, out.dtype, out.shape, out.stride())
-        if size and first < end and begin < first + size and not is_same:
+        if is_same or not (first < end and begin < first + size):
+            continue
+        if _span(operand) == operand.numel():
             raise RuntimeError(
                 "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
                 "memory location. Please clone() the tensor before performing the operation."
             )
+        apart[number] = operand.clone()
+    return tuple(apart)
 
 
 def memory_bytes(tensor: Tensor) -> int:
     """Return the bytes from the first element to the end of the last one in memory."""
     return tensor.element_size() * _span(tensor) if tensor.numel() else 0
-
-
-def _dense_bytes(tensor: Tensor) -> int:
-    """Return the bytes of a tensor, or 0 if it is not dense."""
-    return tensor.nbytes if _span(tensor) == tensor.numel() else 0
 
 
 def _span(tensor: Tensor) -> int:
@@ -205,7 +208,7 @@ def _kinds(operands: Sequence[Operand]) -> tuple[Kind | None, ...]:
 
 
 class _ElementsCall(NamedTuple):
-    """A call of `elements` or `_update` on operands of known kinds."""
+    """A call of `elements` or `update` on operands of known kinds."""
 
     dtype: torch.dtype
     shape: torch.Size
@@ -213,7 +216,7 @@ class _ElementsCall(NamedTuple):
     ways: tuple[str | torch.dtype, ...]
     tensors: tuple[Strided, ...]
     extents: Extents
-    number: torch.dtype  # of operands that have one number per row
+    inner: torch.dtype  # of the arithmetic, and of numbers
 
     def empty(self, dtype: torch.dtype) -> Tensor:
         """Return a new tensor with the shape and the strides of the results."""
@@ -222,19 +225,19 @@ class _ElementsCall(NamedTuple):
     def read(self, operands: Sequence[Operand]) -> tuple[list[int], list[object]]:
         """Return the addresses of the operands, and the objects with their memory."""
         numbers = tuple([operand for operand in operands if not isinstance(operand, torch.Tensor)])
-        memory = f32_of(numbers) if self.number == torch.float32 else np.array(numbers, np.float64)
+        memory = rounded(numbers, np.float64 if self.inner == torch.float64 else np.float32)
         owners: list[object] = [memory]
         at, addresses = address_of(memory), []
         elementwise.constant(at, memory.nbytes, memory, numbers)
-        for operand, way in zip(operands, self.ways, strict=True):
+        for operand, way in zip(operands, self.ways, strict=False):
             if not isinstance(operand, torch.Tensor):
                 addresses.append(at)
-                at += self.number.itemsize
+                at += memory.itemsize
                 continue
             if way == _AS_IT_IS:
                 tensor = operand
             elif isinstance(way, str):
-                tensor = operand.to(self.number).contiguous()
+                tensor = operand.to(self.inner).contiguous()
             else:
                 tensor = self.empty(way).copy_(operand)
             owners.append(tensor)
@@ -243,58 +246,75 @@ class _ElementsCall(NamedTuple):
 
 
 @lru_cache(REMEMBERED)
-def _known(name: str, kinds: tuple[Kind | None, ...], targets: tuple[torch.dtype, ...] = ()) -> _ElementsCall:
-    """Return the call of a map on operands of these kinds. ``targets`` are types of results, if not PyTorch's."""
-    metas = [None if kind is None else torch.empty_strided(*kind[1:], dtype=kind[0], device="meta") for kind in kinds]
-    tensors = [meta for meta in metas if meta is not None]
+def _known(name: str, kinds: tuple[Kind | None, ...], targets: tuple[Kind | None, ...] = ()) -> _ElementsCall:
+    """Return the call of a map on operands of these kinds, which writes to ``targets`` if there are any.
+
+    Tensors are used where they are if three axes are left after combining axes that are like one for all of them.
+    """
+    metas = [kind and torch.empty_strided(*kind[1:], dtype=kind[0], device="meta") for kind in (*kinds, *targets)]
+    tensors = [meta for meta in metas[: len(kinds)] if meta is not None]
     to = result_type(*tensors)
-    if to not in SUMMED:
+    if to not in ELEMENTWISE:
         raise UnservedError(f"has no specified operations for {to}", TYPE_CURE)
     shape = torch.broadcast_shapes(*[tensor.shape for tensor in tensors])
     first = next((tensor for tensor in tensors if tensor.shape == shape), None)
     result = torch.empty(shape, dtype=to, device="meta") if first is None else torch.empty_like(first, dtype=to)
-    axes = _axes_of_rows([tensor for tensor in tensors if tensor.shape != shape], result)
-    rows, columns = (prod(shape[:axes]), prod(shape[axes:])) if axes < len(shape) else (1, result.numel())
-    number = torch.float64 if MAPS[name].wide else torch.float32
-    ways: list[str | torch.dtype] = []
-    strided = []
-    for meta in metas:
-        if meta is None:
-            ways.append(NUMBER)
-            strided.append(Strided(PER_ROW, 0, 0))
-        elif axes < len(shape) and meta.shape != shape:
-            ways.append(ROW_NUMBER)
-            strided.append(Strided(PER_ROW, 0, number.itemsize))
+    metas += [] if targets else [result]
+    inner = torch.float64 if MAPS[name].wide or to == torch.float64 else torch.float32
+    axes = sorted([axis for axis, extent in enumerate(shape) if extent != 1], key=result.stride, reverse=True)
+    for in_place in (True, False):
+        places = [_place(meta, result, inner, axes, in_place) for meta in metas]
+        combined = _combined([shape[axis] for axis in axes], [place.strides for place in places])
+        if len(combined) <= 3:
+            break
+    combined = [(1, [0] * len(places))] * (3 - len(combined)) + combined
+    (outers, outer_strides), (rows, row_strides), (columns, _) = combined
+    strided = tuple(
+        [
+            Strided(place.fmt, outer * place.size, row * place.size)
+            for place, outer, row in zip(places, outer_strides, row_strides, strict=True)
+        ]
+    )
+    ways = tuple([place.way for place in places])
+    return _ElementsCall(to, shape, result.stride(), ways, strided, (outers, rows, columns), inner)
+
+
+class _Place(NamedTuple):
+    """How an operand or a result is used: its format, the size of an element in bytes, and strides in elements."""
+
+    way: str | torch.dtype
+    fmt: str
+    size: int
+    strides: list[int]
+
+
+def _place(meta: Tensor | None, result: Tensor, inner: torch.dtype, axes: Sequence[int], in_place: bool) -> _Place:
+    """Return how an operand or a result is used; ``in_place`` is whether it may have other strides than results."""
+    if meta is None:
+        return _Place(NUMBER, PER_ROW, 0, [0] * len(axes))
+
+    def strides_of(tensor: Tensor) -> list[int]:
+        expanded = tensor.expand(result.shape)
+        return [expanded.stride(axis) for axis in axes]
+
+    read = meta.dtype if meta.dtype in SUMMED else inner
+    own, of_copy, of_result = map(strides_of, (meta, torch.empty(meta.shape, device="meta"), result))
+    if read == meta.dtype and (own == of_result or (in_place and own[-1] == 1)):
+        return _Place(_AS_IT_IS, NAMES[read], read.itemsize, own)
+    if in_place and axes and not of_copy[-1]:
+        return _Place(ROW_NUMBER, PER_ROW, inner.itemsize, of_copy)
+    return _Place(read, NAMES[read], read.itemsize, of_result)
+
+
+def _combined(extents: Sequence[int], strides: Sequence[list[int]]) -> list[tuple[int, list[int]]]:
+    """Return extents and all tensors' strides, after combining axes that each tensor steps through like one."""
+    combined = list[tuple[int, list[int]]]()
+    for extent, *steps in zip(extents, *strides, strict=True):
+        if combined and combined[-1][1] == [step * extent for step in steps]:
+            combined[-1] = combined[-1][0] * extent, steps
         else:
-            read = meta.dtype if meta.dtype in SUMMED else torch.float32
-            is_like = (meta.dtype, meta.shape, meta.stride()) == (read, shape, result.stride())
-            ways.append(_AS_IT_IS if is_like else read)
-            strided.append(Strided(NAMES[read], 0, columns * read.itemsize))
-    strided += [Strided(NAMES[dtype], 0, columns * dtype.itemsize) for dtype in targets or (to,)]
-    return _ElementsCall(to, shape, result.stride(), tuple(ways), tuple(strided), (1, rows, columns), number)
-
-
-def _axes_of_rows(smaller: Sequence[Tensor], result: Tensor) -> int:
-    """Return the number of leading axes along which smaller operands vary, if they have one number per row.
-
-    Return the number of all axes if there are no such operands, or if an operand varies along other axes.
-    """
-    rank: int = result.dim()
-    counts = {_leading_axes(operand.shape, result.shape) for operand in smaller}
-    if len(counts) != 1 or not result.is_contiguous():
-        return rank
-    (axes,) = counts
-    return rank if axes is None else axes
-
-
-def _leading_axes(smaller: Sequence[int], shape: Sequence[int]) -> int | None:
-    """Return k if a smaller shape is the first k extents of another one, and then 1; else None."""
-    if len(smaller) != len(shape):
-        return None if prod(smaller) != 1 else 0
-    axes: int = len(smaller)
-    while axes and smaller[axes - 1] == 1:
-        axes -= 1
-    return axes if tuple(smaller[:axes]) == tuple(shape[:axes]) else None
+            combined.append((extent, steps))
+    return combined
 
 
 def compute(name: str, tensors: tuple[Strided, ...], extents: Extents, addresses: Sequence[int], keep: object) -> None:

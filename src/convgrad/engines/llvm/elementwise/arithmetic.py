@@ -150,6 +150,14 @@ class VectorOperations:
         """Return ``a`` where the condition is true, and ``b`` elsewhere."""
         return self._results(self.f.select, condition, a, b)
 
+    def repeated(self, condition: Vector, count: int, step: Callable[[Vector], Vector], a: Vector) -> Vector:
+        """Return the result of ``count`` steps from ``a`` where the condition is true; skip them if it is nowhere."""
+        steps = self.f.select(self.f.any_of([*condition.values]), self.f.value(count), self.f.value(0))
+        with self.f.loop(steps, **{f"a{number}": value for number, value in enumerate(a.values)}) as loop:
+            following = step(Vector(self.f, tuple(loop.carried.values())))
+            loop.next(**dict(zip(loop.carried, following.values, strict=True)))
+        return self.select(condition, Vector(self.f, tuple(loop.carried.values())), a)
+
     def rounded(self, a: Vector) -> Vector:
         """Return f64 numbers rounded to f32."""
         return self._number("fpext", self._results(lambda value: narrowed(self.f, value), a))

@@ -135,7 +135,7 @@ def _row(f: Function, spec: MapSpec, a: Named, outer: Value, row: Value, column:
 def emit_elements(f: Function, spec: MapSpec, pointers: list[Value], length: Value) -> None:
     """Emit the map of ``length`` elements of the operands and results at ``pointers``."""
     definition = MAPS[spec.name]
-    wide, count = definition.wide, len(definition.operands)
+    wide, count = definition.is_wide(spec.formats), len(definition.operands)
     lanes = spec.isa.lanes // 2 if wide else spec.isa.lanes
     number = "double" if wide else "float"
     of_row = {at: f.splat(f.load(number, pointers[at]), lanes) for at in range(count) if spec.formats[at] == PER_ROW}
