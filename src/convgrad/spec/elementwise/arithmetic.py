@@ -2,7 +2,8 @@
 
 Each operation is one of IEEE 754 on f32, or on f64 in wide maps, rounded once to nearest, or an exact operation on the
 bits. So any machine that executes the same operations in the same order computes the same bits. Wide maps use only
-Python's operators, sqrt, comparisons, ``select``, ``rounded``, ``floor`` and ``significand``.
+Python's operators, sqrt, ``abs``, comparisons, ``select``, ``rounded``, ``floor``, ``significand`` and
+``powers_of_two``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ Condition = Any  # the result of a comparison
 Operand = Number | float  # a constant is rounded to f32, except in wide maps
 
 NEAREST_INTEGER = 1.5 * 2.0**23  # added to a small number, it leaves the nearest integer in the last bits
+WIDE_NEAREST_INTEGER = 1.5 * 2.0**52
 WIDE_SIGNIFICAND, WIDE_BIAS = 52, 1023  # bits of the significand, and exponent of 1, in f64
 SIGNIFICAND, BIAS, HALF_ROOT = 23, 127, 0x3F3504F3  # bits of the significand, exponent of 1, bits of sqrt(1/2)
 
@@ -56,7 +58,10 @@ class Operations(Protocol):
         """Return (m, k) with a = m * 2^k and m from 1 to 2, for positive normal numbers of f64."""
 
     def powers_of_two(self, power: Number) -> tuple[Number, Number]:
-        """Return two powers of two whose product is 2^k: ``power`` is k + NEAREST_INTEGER, and k from -252 to 254."""
+        """Return two powers of two whose product is 2^k: ``power`` is k + NEAREST_INTEGER, and k from -252 to 254.
+
+        In wide maps, it is k + WIDE_NEAREST_INTEGER, and k from -2044 to 2046.
+        """
 
     def split(self, a: Number) -> tuple[Number, Number]:
         """Return (m, k) with a = m * 2^k and m from sqrt(1/2) to sqrt(2), for positive normal numbers."""
@@ -112,6 +117,10 @@ class NumpyOperations:
 
     def powers_of_two(self, power: Number) -> tuple[Number, Number]:
         """Return two powers of two whose product is 2^k."""
+        if self._dtype is np.float64:
+            wide = power.view(np.int64) - np.float64(WIDE_NEAREST_INTEGER).view(np.int64)
+            first, second = (k + WIDE_BIAS << WIDE_SIGNIFICAND for k in (wide >> 1, wide - (wide >> 1)))
+            return first.view(np.float64), second.view(np.float64)
         k = _bits(power) - bits_of(NEAREST_INTEGER)
         half = k >> 1
         return _power_of_two(half), _power_of_two(k - half)

@@ -1,8 +1,7 @@
-"""Elementary functions: rows of maps, and exp, log and cosine in f64 by IEEE operations alone."""
+"""Elementary functions: rows of maps, and logarithms in f64."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from math import prod
 
@@ -10,31 +9,12 @@ import torch
 from torch import Tensor
 
 from convgrad.spec.elementwise.table import MAPS
-from convgrad.spec.elementwise.wide import LN2_HIGH, LN2_LOW, polynomial
 from convgrad.torch.training.channels import ChannelProgram
 from convgrad.torch.training.row import ELEMENTWISE, PROMOTE, Function, common_type, row
 from convgrad.torch.training.tensors import elements, is_served
 
 BY_MAP = "by f32 operations"
 _F64 = torch.float64
-_LOG2_E = 1.4426950408889634
-_EXP = [1 / math.factorial(k) for k in range(14)]  # |r| <= ln(2)/2: the remainder is below 2^-59
-_BIAS = 1023
-
-
-def exp64(x: Tensor) -> Tensor:
-    """Return exp of f64 numbers, with a relative error below 2^-50."""
-    x = x.clamp(-800.0, 800.0)
-    power = (x * _LOG2_E + 0.5).floor()
-    remainder = (x - power * LN2_HIGH) - power * LN2_LOW
-    value = polynomial(remainder, _EXP)
-    half = (power * 0.5).floor()  # in two steps, so that neither factor overflows
-    return (value * _two_to(half)) * _two_to(power - half)
-
-
-def log64(x: Tensor) -> Tensor:
-    """Return log of f64 numbers, with a relative error below 2^-49."""
-    return wide("log64", [x], x.shape, _F64)
 
 
 def wide(name: str, operands: Sequence[Tensor | float], shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -49,10 +29,6 @@ def wide(name: str, operands: Sequence[Tensor | float], shape: Sequence[int], dt
 def log1p64(x: Tensor) -> Tensor:
     """Return log(1 + x) of f64 numbers, also accurate for small x."""
     return wide("log1p64", [x], x.shape, _F64)
-
-
-def _two_to(power: Tensor) -> Tensor:
-    return ((power.to(torch.int64) + _BIAS) << 52).view(_F64)
 
 
 def error_of(name: str) -> str:

@@ -19,6 +19,7 @@ from convgrad.engines.settings import on
 from convgrad.engines.tensors import PER_ROW, REMEMBERED_LISTS, TASK_ELEMENTS, Extents, Lists, Strided
 from convgrad.formats import F32
 from convgrad.functional import elementwise
+from convgrad.spec.elementwise.table import MAPS
 from convgrad.torch.kernels import LOW, check_memory, threads_of_call
 from convgrad.torch.training.row import SUMMED, TYPE_CURE, UnservedError, result_type
 
@@ -212,6 +213,7 @@ class _ElementsCall(NamedTuple):
     ways: tuple[str | torch.dtype, ...]
     tensors: tuple[Strided, ...]
     extents: Extents
+    number: torch.dtype  # of numbers, and of operands that have one per row
 
     def empty(self, dtype: torch.dtype) -> Tensor:
         """Return a new tensor with the shape and the strides of the results."""
@@ -220,19 +222,19 @@ class _ElementsCall(NamedTuple):
     def read(self, operands: Sequence[Operand]) -> tuple[list[int], list[object]]:
         """Return the addresses of the operands, and the objects with their memory."""
         numbers = tuple([operand for operand in operands if not isinstance(operand, torch.Tensor)])
-        memory = f32_of(numbers)
+        memory: NDArray[np.generic] = np.array(numbers, np.float64) if self.number == torch.float64 else f32_of(numbers)
         owners: list[object] = [memory]
         at, addresses = address_of(memory), []
         elementwise.constant(at, memory.nbytes, memory, numbers)
         for operand, way in zip(operands, self.ways, strict=True):
             if not isinstance(operand, torch.Tensor):
                 addresses.append(at)
-                at += F32_BYTES
+                at += memory.itemsize
                 continue
             if way == _AS_IT_IS:
                 tensor = operand
             elif isinstance(way, str):
-                tensor = operand.to(torch.float32).contiguous()
+                tensor = operand.to(self.number).contiguous()
             else:
                 tensor = self.empty(way).copy_(operand)
             owners.append(tensor)
@@ -253,6 +255,7 @@ def _known(name: str, kinds: tuple[Kind | None, ...], targets: tuple[torch.dtype
     result = torch.empty(shape, dtype=to, device="meta") if first is None else torch.empty_like(first, dtype=to)
     axes = _axes_of_rows([tensor for tensor in tensors if tensor.shape != shape], result)
     rows, columns = (prod(shape[:axes]), prod(shape[axes:])) if axes < len(shape) else (1, result.numel())
+    number = torch.float64 if MAPS[name].wide else torch.float32
     ways: list[str | torch.dtype] = []
     strided = []
     for meta in metas:
@@ -261,14 +264,14 @@ def _known(name: str, kinds: tuple[Kind | None, ...], targets: tuple[torch.dtype
             strided.append(Strided(PER_ROW, 0, 0))
         elif axes < len(shape) and meta.shape != shape:
             ways.append(ROW_NUMBER)
-            strided.append(Strided(PER_ROW, 0, F32_BYTES))
+            strided.append(Strided(PER_ROW, 0, number.itemsize))
         else:
             read = meta.dtype if meta.dtype in SUMMED else torch.float32
             is_like = (meta.dtype, meta.shape, meta.stride()) == (read, shape, result.stride())
             ways.append(_AS_IT_IS if is_like else read)
             strided.append(Strided(NAMES[read], 0, columns * read.itemsize))
     strided += [Strided(NAMES[dtype], 0, columns * dtype.itemsize) for dtype in targets or (to,)]
-    return _ElementsCall(to, shape, result.stride(), tuple(ways), tuple(strided), (1, rows, columns))
+    return _ElementsCall(to, shape, result.stride(), tuple(ways), tuple(strided), (1, rows, columns), number)
 
 
 def _axes_of_rows(smaller: Sequence[Tensor], result: Tensor) -> int:

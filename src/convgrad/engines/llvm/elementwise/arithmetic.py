@@ -14,6 +14,7 @@ from convgrad.spec.elementwise.arithmetic import (
     NEAREST_INTEGER,
     SIGNIFICAND,
     WIDE_BIAS,
+    WIDE_NEAREST_INTEGER,
     WIDE_SIGNIFICAND,
     bits_of,
 )
@@ -121,6 +122,9 @@ class VectorOperations:
         """``scales`` is whether an instruction multiplies by powers of two."""
         self.f, self.lanes, self.scales, self.count = f, lanes, scales, count
         self.kind, self.whole = (f"<{lanes} x {kind}>" for kind in (("double", "i64") if wide else ("float", "i32")))
+        self._significand, self._bias = (WIDE_SIGNIFICAND, WIDE_BIAS) if wide else (SIGNIFICAND, BIAS)
+        wide_bits = int(np.float64(WIDE_NEAREST_INTEGER).view(np.int64))
+        self._nearest = wide_bits if wide else bits_of(NEAREST_INTEGER)
 
     def fma(self, a: Vector | float, b: Vector | float, c: Vector | float) -> Vector:
         """Return a * b + c with one rounding."""
@@ -169,7 +173,7 @@ class VectorOperations:
 
     def powers_of_two(self, power: Vector) -> tuple[Vector, Vector]:
         """Return two powers of two whose product is 2^k."""
-        k = self._whole("sub", self._bits(power), bits_of(NEAREST_INTEGER))
+        k = self._whole("sub", self._bits(power), self._nearest)
         half = self._whole("ashr", k, 1)
         powers = self._power_of_two(half), self._power_of_two(self._difference(k, half))
         if not self.scales:
@@ -218,4 +222,4 @@ class VectorOperations:
         return self._results(lambda value: self.f.op(self.kind, f"{how} {value} to {self.kind}"), a)
 
     def _power_of_two(self, k: Vector) -> Vector:
-        return self._number("bitcast", self._whole("shl", self._whole("add", k, BIAS), SIGNIFICAND))
+        return self._number("bitcast", self._whole("shl", self._whole("add", k, self._bias), self._significand))
