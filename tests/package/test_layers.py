@@ -34,7 +34,7 @@ WORDS = {
         "winograd.choice pieces subproblems image_cuts bound samples chains winograd ordered ordered_samples "
         "exact_result elementwise"
     ),
-    "spec.elementwise": "arithmetic functions definition wide maps coefficients steps table sums",
+    "spec.elementwise": "arithmetic functions definition wide maps losses coefficients steps table sums",
     "spec.winograd": "tile_order filtering algorithms slices choice execution sizes bound",
     "verify.cases": (
         "case naming place tags knobs descriptors benchdnn posed lying driver_flags miopen hlo_text mlir_text mlir hlo "

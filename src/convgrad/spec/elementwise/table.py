@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from convgrad.spec.elementwise.coefficients import COEFFICIENTS
 from convgrad.spec.elementwise.definition import Map
+from convgrad.spec.elementwise.losses import LOSSES
 from convgrad.spec.elementwise.maps import ELEMENTS
 from convgrad.spec.elementwise.steps import STEPS
 from convgrad.spec.elementwise.wide import WIDE
 
-MAPS: dict[str, Map] = {**ELEMENTS, **COEFFICIENTS, **STEPS, **WIDE}
+MAPS: dict[str, Map] = {**ELEMENTS, **LOSSES, **COEFFICIENTS, **STEPS, **WIDE}
