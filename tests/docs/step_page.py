@@ -27,7 +27,7 @@ their in-place and `out` forms.
   rounded to f64, and the final result to f32. A product is rounded before it is added, unless the formula contains
   "fused".
 - **Functions** such as exp are sequences of f32 operations, unless the formula contains "in f64". The sequences are in
-  `functions.py` and `maps.py` of `src/convgrad/spec/elementwise/`.
+  `functions.py`, `maps.py` and `losses.py` of `src/convgrad/spec/elementwise/`.
 - **Random numbers** r come from PyTorch's generator, in row-major order of the indices. They are f64, unless the
   formula names another type.
 - **Types.** bf16 and f16 tensors are converted to f32 first, and the result is rounded to their type once. Only these

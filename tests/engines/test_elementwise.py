@@ -211,7 +211,12 @@ def test_sums_have_the_bits_of_their_order(isa: str, last: bool, fmt: str, combi
         assert_same_bits(found, np.stack([section_sums(values[0], one, sections) for one in factors]), shape)
 
 
-TERMS = ("weighted_products", "products_with_normalized", "exp_of_difference")  # maps of 0 that are not 0
+TERMS = {  # maps of 0 that are not 0, with the places of their operands
+    "weighted_products": ("all", "all", "column"),
+    "products_with_normalized": ("all", "all", "row", "row", "row"),
+    "exp_of_difference": ("all", "channel"),
+    "cross_entropy_of_logits": ("all", "all", "row"),
+}
 
 
 @tiers("isa, name, last", HOST, TERMS, (False, True), every=5)
@@ -221,18 +226,18 @@ def test_sums_of_maps_have_the_bits_of_their_definitions(isa: str, name: str, la
         images, channels, positions = shape
         rows, length = (positions, channels) if last else (channels, positions)
         extents = images, rows, length
-        count = len(MAPS[name].operands)
-        places = [(images, rows, length)] * 2 + [(1, 1, length) if name == TERMS[0] else (1, rows, 1)] * 3
-        places = places[:count] if name != TERMS[2] else [places[0], (1, rows, 1)]
-        kinds = [PER_ROW if place[2] == 1 and n else "f32" for n, place in enumerate(places)]
+        shapes = {"all": extents, "column": (1, 1, length), "row": (1, rows, 1)}
+        shapes["channel"] = (images, 1, length) if last else shapes["row"]
+        places, number = [shapes[place] for place in TERMS[name]], "f64" if MAPS[name].wide else "f32"
+        kinds = [PER_ROW if place == shapes["row"] and n else "f32" for n, place in enumerate(places)]
         operands = [
-            Memory(rng.standard_normal(place), extents, kind) for place, kind in zip(places, kinds, strict=True)
+            Memory(rng.standard_normal(place), extents, kind, number) for place, kind in zip(places, kinds, strict=True)
         ]
         strides, addresses = tuple([one.strides for one in operands]), [one.memory.address for one in operands]
         for stored in (False, True):
             terms = [Memory(np.full(extents, np.nan), extents, "f32") for _ in range(2 * stored)]
             tensors = *strides, *[one.strides for one in terms[:1]]
-            summands = Summands(name, tensors, shape, last, True, name != TERMS[2], combined=True, stored=stored)
+            summands = Summands(name, tensors, shape, last, True, results_of(name) > 1, combined=True, stored=stored)
             found = summed(isa, summands, [one.memory for one in (*operands, *terms[:1])], 2)
             expected = np.full_like(found, np.nan)
             sums_by_numpy(summands, [*addresses, *[one.memory.address for one in terms[1:]]], expected)

@@ -44,6 +44,14 @@ def test_factors_that_overflow_are_refused_again() -> None:
         torch.add(x, x, alpha=1e39)
 
 
+def test_probabilities_are_checked_again() -> None:
+    x = numbers(1, 5).sigmoid()
+    for _ in range(3):
+        torch.nn.functional.binary_cross_entropy(x, x)
+    with pytest.raises(RuntimeError, match="between 0 and 1"):
+        torch.nn.functional.binary_cross_entropy(x + 1, x)
+
+
 def test_one_tensor_as_two_arguments() -> None:
     for step in range(4):
         x, y, z = (numbers(step + seed, 8) for seed in (0, 9, 19))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -235,18 +235,26 @@ def compute_lists(name: str, lists: Lists, numbers: NDArray[np.float32], threads
 @in_default_environment
 def compute_by_numpy(name: str, tensors: tuple[Strided, ...], extents: Extents, addresses: Sequence[int]) -> None:
     """Compute a map by NumPy."""
+    arrays, results = _mapped(name, tensors, extents, addresses)
+    operands = len(MAPS[name].operands)
+    with np.errstate(all="ignore"):
+        for result, array, tensor in zip(results, arrays[operands:], tensors[operands:], strict=False):
+            exact = result if tensor.fmt == F64.name else result.astype(np.float32).astype(np.float64)
+            array[...] = store(exact, FORMATS[tensor.fmt]).reshape(extents)
+
+
+def _mapped(
+    name: str, tensors: tuple[Strided, ...], extents: Extents, addresses: Sequence[int]
+) -> tuple[list[NDArray[Any]], tuple[NDArray[Any], ...]]:
+    """Return the arrays of a map's tensors, and its results on the first ones, which are its operands."""
     definition = MAPS[name]
     wide = definition.is_wide([tensor.fmt for tensor in tensors])
     number, dtype = (F64, np.float64) if wide else (F32, np.float32)
     arrays = [_array(tensor, extents, address, number) for tensor, address in zip(tensors, addresses, strict=True)]
-    operands = len(definition.operands)
-    values = [array.astype(dtype).ravel() for array in arrays[:operands]]
+    values = [array.astype(dtype).ravel() for array in arrays[: len(definition.operands)]]
     with np.errstate(all="ignore"):
-        outputs = definition.definition(NumpyOperations(dtype), *values)
-        results = outputs if isinstance(outputs, tuple) else (outputs,)
-        for result, array, tensor in zip(results, arrays[operands:], tensors[operands:], strict=False):
-            exact = result if tensor.fmt == F64.name else result.astype(np.float32).astype(np.float64)
-            array[...] = store(exact, FORMATS[tensor.fmt]).reshape(extents)
+        results = definition.definition(NumpyOperations(dtype), *values)
+    return arrays, results if isinstance(results, tuple) else (results,)
 
 
 def _array(tensor: Strided, extents: Extents, address: int, per_row: Format = F32) -> NDArray[np.generic]:
@@ -260,12 +268,9 @@ def sums_by_numpy(summands: Summands, addresses: Sequence[int], sums: NDArray[np
     """Write the sums (sums, sections, channels) by NumPy."""
     images, channels, positions = summands.shape
     extents = (images, positions, channels) if summands.channels_last else summands.shape
-    arrays = [_array(tensor, extents, address) for tensor, address in zip(summands.tensors, addresses, strict=True)]
-    wide = [array.astype(np.float32).ravel() for array in arrays[: len(summands.operands)]]
+    arrays, terms = _mapped(summands.name, summands.tensors, extents, addresses)
     with np.errstate(all="ignore"):
-        terms = MAPS[summands.name].definition(NumpyOperations(), *wide)
-        terms = terms if isinstance(terms, tuple) else (terms,)
-    shaped = [term.reshape(extents) for term in terms]
+        shaped = [term.astype(np.float32).reshape(extents) for term in terms]
     if summands.stored:
         arrays[-1][...] = store(shaped[0].astype(np.float64), F32)
     first, *others = [term.transpose(0, 2, 1) if summands.channels_last else term for term in shaped]

@@ -10,15 +10,15 @@ from convgrad.spec.elementwise.functions import bounded
 
 WIDE = Maps()
 
-LN2_HIGH, LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # their sum is ln 2 in 86 bits
 _LOG2_E = 1.4426950408889634
+_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # their sum is ln 2 in 86 bits
 _EXP = [1 / math.factorial(k) for k in range(14)]  # |r| <= ln(2)/2: the remainder is below 2^-59
 _ATANH = [2 / k for k in range(1, 24, 2)]  # |s| <= 0.172: the remainder is below 2^-60
 _COS = [(-1) ** k / math.factorial(2 * k) for k in range(9)]  # abs(angle) <= pi/4: the remainder is below 2^-58
 _SIN = [(-1) ** k / math.factorial(2 * k + 1) for k in range(9)]
 
 
-def polynomial(x: Number, coefficients: list[float]) -> Number:
+def _polynomial(x: Number, coefficients: list[float]) -> Number:
     """Return a polynomial by Horner's rule, with two roundings per coefficient; they begin with that of x^0."""
     value: Operand = coefficients[-1]
     for coefficient in coefficients[-2::-1]:
@@ -29,7 +29,7 @@ def polynomial(x: Number, coefficients: list[float]) -> Number:
 def _log_near_1(f: Number) -> Number:
     """Return log(1 + f) = 2 atanh(f/(2 + f)) for f from -0.3 to 0.42."""
     s = f / (2.0 + f)
-    return s * polynomial(s * s, _ATANH)
+    return s * _polynomial(s * s, _ATANH)
 
 
 def log64(m: Operations, x: Number) -> Number:
@@ -39,7 +39,7 @@ def log64(m: Operations, x: Number) -> Number:
     is_large = m.less(math.sqrt(2), fraction)
     fraction = m.select(is_large, fraction * 0.5, fraction)
     power = m.select(is_large, power + 1.0, power) - m.select(is_small, 200.0, 0.0)
-    value = power * LN2_HIGH + (_log_near_1(fraction - 1.0) + power * LN2_LOW)
+    value = power * _LN2_HIGH + (_log_near_1(fraction - 1.0) + power * _LN2_LOW)
     value = m.select(m.equal(x, 0.0), -math.inf, m.select(m.equal(x, math.inf), x, value))
     return m.select(m.less(x, 0.0), math.nan, m.select(m.equal(x, x), value, math.nan))
 
@@ -48,7 +48,7 @@ def exp64(m: Operations, x: Number) -> Number:
     """Return exp(x), with a relative error below 2^-50."""
     x = bounded(m, x, 800.0)
     power = m.floor(x * _LOG2_E + 0.5)
-    value = polynomial((x - power * LN2_HIGH) - power * LN2_LOW, _EXP)
+    value = _polynomial((x - power * _LN2_HIGH) - power * _LN2_LOW, _EXP)
     half = m.floor(power * 0.5)  # in two steps, so that neither factor overflows
     return (value * m.power_of_two(half)) * m.power_of_two(power - half)
 
@@ -81,7 +81,7 @@ def _cos64(m: Operations, turns: Number) -> Number:
 def turned(m: Operations, quarter: Number, angle: Number) -> Number:
     """Return the cosine of an angle from -pi/4 to pi/4 that is turned by 0 to 4 quarters."""
     square = angle * angle
-    cosine, sine = polynomial(square, _COS), angle * polynomial(square, _SIN)
+    cosine, sine = _polynomial(square, _COS), angle * _polynomial(square, _SIN)
     value = m.select(m.equal(quarter, 1.0), sine, m.select(m.equal(quarter, 3.0), sine, cosine))
     # cos, -sin, -cos, sin, cos
     return m.select(m.equal(quarter, 1.0), -value, m.select(m.equal(quarter, 2.0), -value, value))
@@ -110,5 +110,5 @@ def log10(m: Operations, x: Number) -> Number:
     return log64(m, x) * (1 / math.log(10))
 
 
-for _function in (exp64, log64, log1p64, standard_normal):
+for _function in (log64, log1p64, standard_normal):
     WIDE.add(wide=True)(_function)

@@ -95,6 +95,10 @@ def _types(tensors: Sequence[Tensor]) -> tuple[torch.dtype, ...]:
     return tuple([tensor.dtype for tensor in tensors])
 
 
+def _are_per_image(coefficients: Sequence[Tensor]) -> bool:
+    return any([vector.dim() == 2 for vector in coefficients])
+
+
 def _vectors(coefficients: Sequence[Tensor], fmt: str) -> tuple[Vector, ...]:
     return tuple([(fmt, vector.shape[-1] * F32_BYTES * (vector.dim() == 2)) for vector in coefficients])
 
@@ -148,8 +152,8 @@ class ChannelProgram:
         images, channels, positions = view.shape
         extents = images, channels, positions
         if view.last:
-            per_image = any([vector.dim() == 2 for vector in coefficients])
-            extents = (images, positions, channels) if per_image else (1, images * positions, channels)
+            outer = images if _are_per_image(coefficients) else 1
+            extents = outer, images * positions // outer, channels
         result = allocated(torch.empty_like(view.tensor)) if out is None else out
         vectors = _vectors(coefficients, F32.name if view.last else PER_ROW)
         layout = (
@@ -175,13 +179,15 @@ class ChannelProgram:
     ) -> Floats:
         """Return f64 sums per channel of a map on ``view``, tensors like it, coefficients per row, and columns.
 
-        The shape is (sums, channels), or (sums, images, channels) if images are not ``combined``. The map's first
-        result is also stored in ``terms``, which is an f32 tensor like ``view``.
+        Coefficients of the shape (images, channels) are per channel, also where rows are positions. The result has the
+        shape (sums, channels), or (sums, images, channels) if images are not ``combined``. The map's first result is
+        also stored in ``terms``, which is an f32 tensor like ``view``.
         """
         images, channels, positions = view.shape
         extents = (images, positions, channels) if view.last else view.shape
         of_map, stored = (view.tensor, *others), () if terms is None else (terms,)
-        operands = _layout(_types(of_map), _vectors(coefficients, PER_ROW), _types(columns), extents)
+        vectors = _vectors(coefficients, F32.name if view.last and _are_per_image(coefficients) else PER_ROW)
+        operands = _layout(_types(of_map), vectors, _types(columns), extents)
         tensors = *operands, *_layout(_types(stored), (), (), extents)
         summands = Summands(name, tensors, view.shape, view.last, plain, products, combined, terms is not None)
         operands_and_terms = *of_map, *coefficients, *columns, *stored

@@ -1,4 +1,4 @@
-"""Elementary functions: rows of maps, and exp, log and cosine in f64 by IEEE operations alone."""
+"""Elementary functions: rows of maps, and logarithms in f64."""
 
 from __future__ import annotations
 
@@ -15,16 +15,6 @@ from convgrad.torch.training.tensors import elements, is_served
 
 BY_MAP = "by f32 operations"
 _F64 = torch.float64
-
-
-def exp64(x: Tensor) -> Tensor:
-    """Return exp of f64 numbers, with a relative error below 2^-50."""
-    return wide("exp64", [x], x.shape, _F64)
-
-
-def log64(x: Tensor) -> Tensor:
-    """Return log of f64 numbers, with a relative error below 2^-49."""
-    return wide("log64", [x], x.shape, _F64)
 
 
 def wide(name: str, operands: Sequence[Tensor | float], shape: Sequence[int], dtype: torch.dtype) -> Tensor:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Sequence
+from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from convgrad.functional.elementwise import recorded
+from convgrad.spec.elementwise.table import MAPS
 from convgrad.torch.training.channels import ChannelProgram, ChannelView, Floats, rows_of
-from convgrad.torch.training.functions import exp64, log1p64, log64
-from convgrad.torch.training.row import SECTIONS, UnservedError, common_type, row
-from convgrad.torch.training.sums import products, rounded, total
-from convgrad.torch.training.tensors import allocated, elements
+from convgrad.torch.training.row import SECTIONS, SUMMED, UnservedError, result_type, row
+from convgrad.torch.training.sums import rounded, total
+from convgrad.torch.training.tensors import allocated, check_numbers, constant, elements
 
 _NONE, _MEAN = 0, 1  # values of ATen's `reduction`; 2 is the sum
 _REDUCED = "mean or sum of the losses"
@@ -24,27 +26,48 @@ _DEPTH = "h v sum(abs(losses)), / count for the mean, + 3 u of each loss + u abs
 _EXPONENTIALS = "e = exp(self - max) by f32 operations, s = sum of e"
 
 
-def _rows(x: Tensor, dim: int) -> ChannelView | None:
-    """Return a tensor whose rows are the elements along a dimension; None if this is not the last dimension."""
+def _slices(x: Tensor, dim: int) -> ChannelView:
+    """Return a tensor in row-major order, as channels whose positions are the elements along a dimension."""
     dim %= max(x.dim(), 1)
-    if not x.dim() or x.shape[dim:].numel() != x.shape[dim]:
-        return None
-    return rows_of(x, x.numel() // x.shape[dim], x.shape[dim])
+    outer, inner = prod(x.shape[:dim]), prod(x.shape[dim + 1 :])
+    length = x.numel() // (outer * inner)
+    return rows_of(x, outer, length) if inner == 1 else ChannelView(x.contiguous(), (outer, inner, length), True)
 
 
-def _exponentials(self: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the largest elements along a dimension, e = exp(self - largest), and the sums of e in f64."""
-    largest = self.amax(dim, keepdim=True).float()
-    e = elements("exp_of_difference", self.float(), largest)
-    return largest, e, total(e, dim, True)
+class _SliceProgram:
+    """A program of sums of slices, and of maps on tensors and coefficients, which have a number per slice."""
+
+    def __init__(self, view: ChannelView) -> None:
+        self.view, self.program = view, ChannelProgram.by_channel(view)
+        self.shape = view.shape[:2] if view.last else view.shape[1:2]
+
+    def sums(self, name: str, *others: Tensor, **options: Any) -> Floats:
+        """Return the sums of a map on the view and tensors like it, in f64."""
+        sums: Floats = self.program.sums_of(name, self.view, *others, combined=not self.view.last, **options)[0]
+        return sums
+
+    def sums_of_exponentials(self, terms: Tensor | None = None) -> tuple[Tensor, Floats]:
+        """Return the largest element of each slice, and the sum of e = exp(x - largest), which ``terms`` receives."""
+        outer, inner, length = self.view.shape
+        if self.view.last:
+            largest = self.view.tensor.reshape(outer, length, inner).amax(1).float()
+        else:
+            largest = self.program.largest(self.view)
+        return largest, self.sums("exp_of_difference", coefficients=(largest,), products=False, terms=terms)
+
+    def coefficients(self, name: str, sums: Floats, *numbers: float) -> Tensor:
+        """Return a map of sums as coefficients."""
+        return self.program.coefficients(name, self.shape, [sums, *numbers], 1)[0]
+
+    def result(self, name: str, *tensors: Tensor, coefficients: Sequence[Tensor], out: Tensor) -> Tensor:
+        """Return the result of a map, after all that was added."""
+        self.program.mapped(name, self.view, *tensors, coefficients=coefficients, out=out)
+        self.program.run()
+        return out
 
 
-def _exponentials_of_rows(program: ChannelProgram, rows: ChannelView) -> tuple[Tensor, Tensor, Floats]:
-    """Return the largest element of each row, e = exp(x - largest), and the sums of e in f64."""
-    largest = program.largest(rows)
-    e = allocated(torch.empty_like(rows.tensor, dtype=torch.float32))
-    sums = program.sums_of("exp_of_difference", rows, coefficients=(largest,), products=False, terms=e)
-    return largest, e, sums
+def _empty(view: ChannelView, dtype: torch.dtype) -> Tensor:
+    return allocated(torch.empty_like(view.tensor, dtype=dtype))
 
 
 @row(
@@ -58,17 +81,11 @@ def log_softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
     to = torch.float32 if half_to_float else self.dtype
     if not self.numel():
         return torch.empty_like(self, dtype=to)
-    rows = _rows(self, dim)
-    if rows is not None:
-        program = ChannelProgram.by_channel(rows)
-        largest, _, sums_of_rows = _exponentials_of_rows(program, rows)
-        logs = program.coefficients("log64", (rows.shape[1],), [sums_of_rows[0]], 1)
-        result = allocated(torch.empty_like(rows.tensor, dtype=to))
-        program.mapped("difference_of_two", rows, rows.tensor, coefficients=(largest, *logs), out=result)
-        program.run()
-        return result
-    largest, _, sums = _exponentials(self, dim)
-    return elements("difference_of_two", self.float(), largest, log64(sums).float()).to(to)
+    view = _slices(self, dim)
+    program = _SliceProgram(view)
+    largest, sums = program.sums_of_exponentials()
+    coefficients = largest, program.coefficients("log64", sums)
+    return program.result("difference_of_two", view.tensor, coefficients=coefficients, out=_empty(view, to))
 
 
 @row(
@@ -79,23 +96,18 @@ def log_softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
 )
 def log_softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
     """Return the gradient of log_softmax from its output."""
-    if not grad_output.numel():
-        return torch.empty_like(grad_output)
-    if rows := _rows(grad_output, dim):
-        return _gradient_of_rows("log_softmax_backward", rows, output, input_dtype, products=False)
-    sums = total(grad_output, dim, True).float()
-    return elements("log_softmax_backward", grad_output.float(), output.float(), sums).to(input_dtype)
+    return _gradient("log_softmax_backward", grad_output, output, dim, input_dtype, products=False)
 
 
-def _gradient_of_rows(name: str, rows: ChannelView, output: Tensor, to: torch.dtype, *, products: bool) -> Tensor:
-    """Return a gradient from the sums of g, or those of its products with the output, of each row."""
-    program, output = ChannelProgram.by_channel(rows), output.contiguous()
-    sums = program.sums_of("products", rows, output, plain=not products, products=products)
-    coefficients = (program.rounded(sums[0]),)
-    result = allocated(torch.empty_like(rows.tensor, dtype=to))
-    program.mapped(name, rows, rows.tensor, output, coefficients=coefficients, out=result)
-    program.run()
-    return result
+def _gradient(name: str, g: Tensor, output: Tensor, dim: int, to: torch.dtype, *, products: bool) -> Tensor:
+    """Return a gradient from the sums of g, or those of its products with the output, along a dimension."""
+    if not g.numel():
+        return torch.empty_like(g)
+    view, output = _slices(g, dim), output.contiguous()
+    program = _SliceProgram(view)
+    sums = program.sums("products", output, plain=not products, products=products)
+    coefficients = (program.coefficients("mean", sums, 1.0),)
+    return program.result(name, view.tensor, output, coefficients=coefficients, out=_empty(view, to))
 
 
 @row(
@@ -109,17 +121,12 @@ def softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
     to = torch.float32 if half_to_float else self.dtype
     if not self.numel():
         return torch.empty_like(self, dtype=to)
-    rows = _rows(self, dim)
-    if rows is None:
-        _, e, sums = _exponentials(self, dim)
-        return elements("quotient", e, sums.float(), out=e).to(to)
-    program = ChannelProgram.by_channel(rows)
-    _, e, of_rows = _exponentials_of_rows(program, rows)
-    coefficients = (program.rounded(of_rows[0]),)
-    result = e if to == torch.float32 else allocated(torch.empty_like(e, dtype=to))
-    program.mapped("quotient", rows._replace(tensor=e), e, coefficients=coefficients, out=result)
-    program.run()
-    return result
+    view = _slices(self, dim)
+    program, e = _SliceProgram(view), _empty(view, torch.float32)
+    _, sums = program.sums_of_exponentials(e)
+    coefficients = (program.coefficients("mean", sums, 1.0),)
+    out = e if to == torch.float32 else _empty(view, to)
+    return program.result("quotient", e, coefficients=coefficients, out=out)
 
 
 @row(
@@ -130,12 +137,7 @@ def softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
 )
 def softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
     """Return the gradient of softmax from its output."""
-    if not grad_output.numel():
-        return torch.empty_like(grad_output)
-    if rows := _rows(grad_output, dim):
-        return _gradient_of_rows("softmax_backward", rows, output, input_dtype, products=True)
-    sums = products(grad_output, output, dim, True).float()
-    return elements("softmax_backward", grad_output.float(), output.float(), sums).to(input_dtype)
+    return _gradient("softmax_backward", grad_output, output, dim, input_dtype, products=True)
 
 
 # -- classes -------------------------------------------------------------------------------------------------------
@@ -149,9 +151,9 @@ def _places(labels: Tensor, ignore_index: int, x: Tensor) -> tuple[Tensor, Tenso
         raise RuntimeError(f"nll_loss: labels must be int64 or uint8; got {labels.dtype}")
     used = labels != ignore_index
     index = torch.where(used, labels, 0).to(torch.int64)
-    wrong = index[(index < 0) | (index >= x.shape[1])]
-    if wrong.numel():
-        raise IndexError(f"Target {int(wrong[0])} is out of bounds.")
+    wrong = (index < 0) | (index >= x.shape[1])
+    if wrong.any():
+        raise IndexError(f"Target {int(index[wrong][0])} is out of bounds.")
     return used, index
 
 
@@ -166,7 +168,7 @@ def _weights(used: Tensor, index: Tensor, weight: Tensor | None, classes: int) -
 
 def _sum_of_weights(used: Tensor, weights: Tensor | None) -> Tensor:
     """Return the sum of the weights in f64."""
-    return used.sum().double() if weights is None else total(weights)  # the former is a sum of integers
+    return used.count_nonzero().double() if weights is None else total(weights)
 
 
 @row(
@@ -183,7 +185,7 @@ def nll_loss(
     x, labels = (self, target) if self.dim() > 1 else (self.unsqueeze(0), target.reshape(1))
     used, index = _places(labels, ignore_index, x)
     weights = _weights(used, index, weight, x.shape[1])
-    losses = -x.float().gather(1, index.unsqueeze(1)).squeeze(1)
+    losses = -x.gather(1, index.unsqueeze(1)).squeeze(1).float()
     losses = torch.where(used, losses if weights is None else losses * weights, 0)
     if reduction == _NONE:
         return losses.reshape(target.shape).to(self.dtype), self.new_zeros(())
@@ -221,45 +223,52 @@ def nll_loss_backward(
     if reduction == _MEAN:
         gradient = gradient / _sum_of_weights(used, weights).float()
     gradient = torch.where(used, -gradient.reshape(labels.shape), 0).to(self.dtype)
-    return torch.zeros_like(x).scatter(1, index.unsqueeze(1), gradient.unsqueeze(1)).reshape(self.shape)
+    return torch.zeros_like(x).scatter_(1, index.unsqueeze(1), gradient.unsqueeze(1)).reshape(self.shape)
 
 
-# -- differences ---------------------------------------------------------------------------------------------------
+# -- losses of two tensors -----------------------------------------------------------------------------------------
 
 
-def _reduce(losses: Tensor, reduction: int, to: torch.dtype) -> Tensor:
-    """Return the losses in the type ``to``, or their mean or sum."""
+def _losses(name: str, *operands: Tensor | float, reduction: int, to: torch.dtype) -> Tensor:
+    """Return a map of losses on tensors and then numbers in the type ``to``, or their mean or sum."""
     if reduction == _NONE:
-        return losses.to(to)
-    loss = total(losses)
-    return rounded(loss / losses.numel() if reduction == _MEAN else loss, to)
+        return elements(name, *operands).to(to)
+    tensors = torch.broadcast_tensors(*[operand for operand in operands if isinstance(operand, torch.Tensor)])
+    first, *others = [(x if x.dtype in SUMMED else x.float()).contiguous() for x in tensors]
+    dtype, count = torch.float64 if MAPS[name].wide else torch.float32, first.numel()
+    numbers = [operand for operand in operands if not isinstance(operand, torch.Tensor)]
+    check_numbers(*numbers)
+    coefficients = [constant(torch.tensor([number], dtype=dtype)) for number in numbers]
+    program = ChannelProgram(count)
+    view = ChannelView(first, (1, 1, count), False)
+    sums = program.sums_of(name, view, *others, coefficients=coefficients, products=False)
+    result = program.rounded(sums[0], to, float(count) if reduction == _MEAN else 1.0)
+    program.run()
+    return result.reshape(())
 
 
-def _spread(grad_output: Tensor, number: int, reduction: int) -> Tensor:
-    """Return the gradient of each loss."""
-    return grad_output.float() / number if reduction == _MEAN else grad_output.float()
+def _count(self: Tensor, reduction: int) -> float:
+    """Return the number by which the gradient of each loss is divided."""
+    return float(self.numel()) if reduction == _MEAN else 1.0
 
 
-def _difference_loss(
-    name: str,
-    loss: Callable[[Tensor, float], Tensor],
-    slope: Callable[[Tensor, float], Tensor],
-    formulas: tuple[str, str],
-    default: float,
-) -> None:
-    """Add the two rows of a loss of d = self - target with a parameter; ``slope`` is its derivative by d."""
+def _difference_loss(name: str, formulas: tuple[str, str], default: float | None = None) -> None:
+    """Add the two rows of a loss of d = self - target, which may have a parameter."""
 
-    def forward(self: Tensor, target: Tensor, reduction: int = _MEAN, parameter: float = default) -> Tensor:
-        if not parameter >= 0:
+    def parameters(parameter: float | None) -> tuple[float, ...]:
+        return () if parameter is None else (parameter,)
+
+    def forward(self: Tensor, target: Tensor, reduction: int = _MEAN, parameter: float | None = default) -> Tensor:
+        if parameter is not None and not parameter >= 0:
             raise RuntimeError(f"{name} does not support negative values; got {parameter}")
-        to, (x, y) = common_type(self, target)
-        return _reduce(loss(x - y, parameter), reduction, to)
+        to = result_type(self, target)
+        return _losses(name, self, target, *parameters(parameter), reduction=reduction, to=to)
 
     def backward(
-        grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, parameter: float = default
+        grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, parameter: float | None = default
     ) -> Tensor:
-        to, (x, y) = common_type(self, target)
-        return (_spread(grad_output, x.numel(), reduction) * slope(x - y, parameter)).to(to)
+        operands = grad_output, self, target, _count(self, reduction), *parameters(parameter)
+        return elements(f"{name}_backward", *operands).to(result_type(self, target))
 
     formula = f"d = self - target; {formulas[0]}; {_REDUCED}"
     row(name, formula=formula, order=SECTIONS, bound=_DEPTH)(forward)
@@ -267,18 +276,14 @@ def _difference_loss(
     row(f"{name}_backward", formula=gradient, bound="4 u abs(result)")(backward)
 
 
-_difference_loss("mse_loss", lambda d, _: d * d, lambda d, _: d * 2, ("d * d", "(2 * d)"), 0.0)
+_difference_loss("mse_loss", ("d * d", "(2 * d)"))
 _difference_loss(
     "smooth_l1_loss",
-    lambda d, beta: torch.where(d.abs() < beta, (0.5 * d * d) / (beta or 1.0), d.abs() - 0.5 * beta),
-    lambda d, beta: torch.where(d.abs() < beta, d / (beta or 1.0), torch.where(d.isnan(), d, d.sign())),
     ("0.5 * d * d / beta if abs(d) < beta, else abs(d) - 0.5 * beta", "(d / beta, or the sign of d)"),
     1.0,
 )
 _difference_loss(
     "huber_loss",
-    lambda d, delta: torch.where(d.abs() <= delta, 0.5 * d * d, delta * (d.abs() - 0.5 * delta)),
-    lambda d, delta: d.clamp(-delta, delta),
     ("0.5 * d * d if abs(d) <= delta, else delta * (abs(d) - 0.5 * delta)", "(d from -delta to delta)"),
     1.0,
 )
@@ -292,8 +297,7 @@ _difference_loss(
 )
 def soft_margin_loss(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Tensor:
     """Return the logistic loss of targets 1 and -1."""
-    to, (x, y) = common_type(self, target)
-    return _reduce(elements("softplus", -y * x, 1.0, math.inf), reduction, to)
+    return _losses("soft_margin_loss", self, target, reduction=reduction, to=result_type(self, target))
 
 
 @row(
@@ -303,11 +307,8 @@ def soft_margin_loss(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Te
 )
 def soft_margin_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int) -> Tensor:
     """Return the gradient of soft_margin_loss."""
-    to, (x, y) = common_type(self, target)
-    return elements("glu", -y * _spread(grad_output, x.numel(), reduction), -y * x).to(to)
-
-
-# -- two classes ---------------------------------------------------------------------------------------------------
+    operands = grad_output, self, target, _count(self, reduction)
+    return elements("soft_margin_loss_backward", *operands).to(result_type(self, target))
 
 
 def _check_alike(self: Tensor, target: Tensor) -> None:
@@ -332,12 +333,11 @@ def binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None = N
     """Return the cross entropy of probabilities and targets from 0 to 1."""
     _check_alike(self, target)
     for title, tensor in {"input": self, "target": target}.items():
-        if not ((tensor >= 0) & (tensor <= 1)).all():
+        if tensor.numel() and not all(0 <= limit <= 1 for limit in torch.aminmax(tensor)):
             raise RuntimeError(f"binary_cross_entropy: all elements of {title} should be between 0 and 1")
-    x, t = self.to(torch.float64), target.to(torch.float64)
-    losses = -(t * log64(x).clamp(min=-100) + (1 - t) * log1p64(-x).clamp(min=-100))
-    losses = losses if weight is None else losses * weight.expand(losses.shape)
-    return _reduce(losses.to(torch.float32), reduction, self.dtype)
+    weights = _weights_of(self, weight)
+    with recorded(None):  # a replay would not check the elements
+        return _losses("binary_cross_entropy", self, target, weights, reduction=reduction, to=self.dtype)
 
 
 @row(
@@ -350,9 +350,16 @@ def binary_cross_entropy_backward(
 ) -> Tensor:
     """Return the gradient of binary_cross_entropy with respect to the probabilities."""
     _check_alike(self, target)
-    x, t = self.float(), target.float()
-    gradient = _spread(grad_output, x.numel(), reduction) * (x - t) / ((1 - x) * x).clamp(min=1e-12)
-    return (gradient if weight is None else gradient * weight.float().expand(gradient.shape)).to(self.dtype)
+    operands = grad_output, self, target, _weights_of(self, weight), _count(self, reduction)
+    return elements("binary_cross_entropy_backward", *operands).to(self.dtype)
+
+
+def _weights_of(self: Tensor, weight: Tensor | None) -> Tensor | float:
+    """Return the weights of losses, which can be repeated to the shape of ``self``."""
+    if weight is None:
+        return 1.0
+    weight.expand(self.shape)  # raises if they cannot
+    return weight
 
 
 @row(
@@ -370,8 +377,8 @@ def binary_cross_entropy_with_logits(
     reduction: int = _MEAN,
 ) -> Tensor:
     """Return the cross entropy of sigmoid(self) and targets from 0 to 1."""
-    x, t = self.to(torch.float64), target.to(torch.float64)
-    entropy = log1p64(exp64(-x.abs())) + (-x).clamp(min=0)
-    losses = (1 - t) * x + (entropy if pos_weight is None else entropy * ((pos_weight.to(x.dtype) - 1) * t + 1))
-    losses = losses if weight is None else losses * weight
-    return _reduce(losses.to(torch.float32), reduction, target.dtype)
+    weights = 1.0 if weight is None else weight
+    if pos_weight is None:
+        return _losses("cross_entropy_of_logits", self, target, weights, reduction=reduction, to=target.dtype)
+    operands = self, target, pos_weight, weights
+    return _losses("weighted_cross_entropy_of_logits", *operands, reduction=reduction, to=target.dtype)

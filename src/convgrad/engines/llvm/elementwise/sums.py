@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.convert import BYTES, read, store_masked, write
-from convgrad.engines.llvm.elementwise.arithmetic import Vector, VectorOperations, widened
+from convgrad.engines.llvm.elementwise.arithmetic import Vector, VectorOperations, narrowed, widened
 from convgrad.engines.llvm.elementwise.maps import digits_from, record_of
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.engines.tensors import PER_ROW
@@ -68,12 +68,18 @@ def _added(
 
     Terms outside of ``mask`` are 0, also if the map of 0 is not.
     """
-    elements = []
+    of_map, elements = MAPS[spec.name], []
     for at, fmt in zip(pointers[: _operands(spec)], spec.formats, strict=False):
-        value = read(f, fmt, at, CHAINS, mask) if fmt != PER_ROW else f.splat(f.load("float", at), CHAINS)
+        if fmt == PER_ROW:
+            value = f.splat(f.load("double" if of_map.wide else "float", at), CHAINS)
+        else:
+            value = read(f, fmt, at, CHAINS, mask)
+            value = widened(f, value) if of_map.wide else value
         elements.append(Vector(f, (value,)))
-    terms = MAPS[spec.name].definition(VectorOperations(f, CHAINS, scales=spec.isa.scales), *elements)
+    arithmetic = VectorOperations(f, CHAINS, of_map.wide, scales=spec.isa.scales and not of_map.wide)
+    terms = of_map.definition(arithmetic, *elements)
     values = [term.values[0] for term in (terms if isinstance(terms, tuple) else (terms,))][: 1 + spec.products]
+    values = [narrowed(f, value) for value in values] if of_map.wide else values
     if spec.stored:
         write(f, F32.name, values[:1], pointers[-1], mask)
     if mask is not None:
