@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm import jit
-from convgrad.engines.llvm.elementwise import maps, run, stages, sums, trees
+from convgrad.engines.llvm.elementwise import indexed, maps, run, stages, sums, trees
 from convgrad.engines.tensors import PER_ROW, Extents, Strided, Summands
 from convgrad.formats import FORMATS
 from convgrad.functional.elementwise import compute_by_numpy, sums_by_numpy
 from convgrad.plan.machine import ISAS
 from convgrad.spec.elementwise.arithmetic import NumpyOperations
-from convgrad.spec.elementwise.sums import section_sums, sections_of
+from convgrad.spec.elementwise.sums import add_rows, section_sums, sections_of
 from convgrad.spec.elementwise.sums import totals as totals_by_numpy
 from convgrad.spec.elementwise.table import MAPS
 from tests.engines.guarded import Guarded
@@ -223,6 +223,22 @@ def test_trees_have_the_bits_of_their_order(isa: str, rows: int) -> None:
         assert found.memory.intact()
 
 
+@pytest.mark.parametrize("isa", HOST)
+def test_rows_are_added_in_the_order_of_an_index(isa: str) -> None:
+    rng = np.random.default_rng(9)
+    for matrices, places, width in ((1, 3, 1), (4, 5, 1), (2, 1, 3), (1, 7, 16), (2, 4, 100), (1, 6, 256)):
+        for threads, count in ((1, 1), (2, 40)):
+            shape, rows_shape = (matrices, places, width), (matrices, count, width)
+            totals, rows = Memory(drawn(rng, shape), shape, "f32"), Memory(drawn(rng, rows_shape), rows_shape, "f32")
+            index = rng.integers(-1, places + 1, count)
+            expected = totals.array.copy()
+            add_rows(expected, index, rows.array)
+            addresses = [totals.memory.address, address_of(index), rows.memory.address]
+            called(run.indexed_stage(ISAS[isa], shape, count, threads), threads, addresses)
+            assert_same_bits(totals.array, expected, (shape, count))
+            assert totals.memory.intact()
+
+
 @pytest.mark.parametrize("isa", ISAS)
 def test_all_are_compiled_for_every_instruction_set(isa: str) -> None:
     maps_of_f16 = [
@@ -232,7 +248,8 @@ def test_all_are_compiled_for_every_instruction_set(isa: str) -> None:
     both = [
         sums.SumsSpec(ISAS[isa], "products", ("f32", "bf16"), last, True, True, stored=False) for last in (False, True)
     ]
-    specs = *maps_of_f16, *both, trees.TreesSpec(ISAS[isa]), maps.ListsSpec(maps_of_f16[0])
+    added = [indexed.IndexedSpec(ISAS[isa], lanes) for lanes in (1, ISAS[isa].lanes)]
+    specs = *maps_of_f16, *both, trees.TreesSpec(ISAS[isa]), maps.ListsSpec(maps_of_f16[0]), *added
     for by_rows in (False, True):
         assert "driver:" in jit.assembly(stages.module_of(specs, by_rows), ISAS[isa])
 

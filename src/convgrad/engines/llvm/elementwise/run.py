@@ -14,7 +14,7 @@ from convgrad.engines.addresses import address_of
 from convgrad.engines.engine import CompiledKernel
 from convgrad.engines.llvm import isas, jit
 from convgrad.engines.llvm.convert import BYTES
-from convgrad.engines.llvm.elementwise import largest, maps, stages, sums, trees
+from convgrad.engines.llvm.elementwise import indexed, largest, maps, stages, sums, trees
 from convgrad.engines.llvm.execute import copied, filled, run
 from convgrad.engines.tensors import REMEMBERED_LISTS, TASK_ELEMENTS, Extents, Lists, Strided, Summands, rows_of_task
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
@@ -24,6 +24,8 @@ from convgrad.spec.order import FAN_IN
 TASKS_PER_THREAD = 2  # of sums with few sections, whose channels are cut
 REMEMBERED = 1024  # calls
 _SCRATCH_BYTES = 64  # of a driver that needs none
+_INDEXED_COLUMNS = 64  # of a task that adds rows at an index, or a multiple
+_INDEXED_TRAFFIC = 12  # bytes per element of these rows, and of the sums, which are read and written
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,6 +201,18 @@ def largest_stage(isa: Isa, fmt: str, rows: int, columns: int) -> PreparedStage:
     return PreparedStage(largest.LargestSpec(isa, fmt), values, rows * columns * BYTES[fmt])
 
 
+@lru_cache(REMEMBERED)
+def indexed_stage(isa: Isa, sums: Extents, count: int, threads: int) -> PreparedStage:
+    """Return the stage that adds ``count`` rows to each matrix of sums. Its addresses: sums, index, rows."""
+    matrices, places, width = sums
+    task_width = -(-width // (threads * _INDEXED_COLUMNS)) * _INDEXED_COLUMNS
+    blocks = -(-width // task_width)
+    values = {"places": places, "count": count, "width": width}
+    values |= {"blocks": blocks, "task_width": task_width, "task_count": matrices * blocks}
+    spec = indexed.IndexedSpec(isa, min(isa.lanes, 1 << width.bit_length() - 1))
+    return PreparedStage(spec, values, matrices * count * width * _INDEXED_TRAFFIC)
+
+
 @cache
 def _driver(specs: tuple[stages.Spec, ...], by_rows: int) -> CompiledKernel:
     (driver,) = jit.functions(specs[0].isa, stages.module_of, specs, by_rows, driver=jit.DRIVER)
@@ -252,6 +266,10 @@ class ElementwiseCalls:
     def largest(self, fmt: str, rows: int, columns: int) -> PreparedStage:
         """Return the stage that writes the largest elements of rows in f32."""
         return largest_stage(self.isa, fmt, rows, columns)
+
+    def indexed(self, sums: Extents, count: int, threads: int) -> PreparedStage:
+        """Return the stage that adds ``count`` rows to each matrix of f32 sums, at the places of an index."""
+        return indexed_stage(self.isa, sums, count, threads)
 
     def lists(self, name: str, lists: Lists, threads: int) -> PreparedDriver:
         """Return the call of a map on each tensor of lists. Its addresses are those of the numbers."""

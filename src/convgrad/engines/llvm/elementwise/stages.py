@@ -1,4 +1,5 @@
-"""The IR of a driver that computes stages, one after the other: maps, sums, trees of sums, largest elements.
+"""The IR of a driver that computes stages, one after the other: maps, sums, trees of sums, largest elements,
+rows that are added at an index.
 
 A stage reads what the stages before it wrote. So a thread begins a stage when all tasks of the stage before are
 finished. A thread that would wait long leaves the driver instead, because the thread that finishes the last task always
@@ -16,12 +17,12 @@ from typing import Any, NamedTuple
 
 from convgrad.engines.llvm.arguments import Named, columns, going, loaded_where_used
 from convgrad.engines.llvm.driver import claims, driver, reached
-from convgrad.engines.llvm.elementwise import largest, maps, sums, trees
+from convgrad.engines.llvm.elementwise import indexed, largest, maps, sums, trees
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.machine import Isa
 from convgrad.plan.records import FLAGS, Record
 
-Spec = maps.MapSpec | maps.ListsSpec | sums.SumsSpec | trees.TreesSpec | largest.LargestSpec
+Spec = maps.MapSpec | maps.ListsSpec | sums.SumsSpec | trees.TreesSpec | largest.LargestSpec | indexed.IndexedSpec
 _COUNTS = Record("task_count", "claimed", "finished")
 
 
@@ -39,6 +40,7 @@ _CODE: dict[type, TaskCode] = {
     sums.SumsSpec: TaskCode(sums.arguments_of, sums.emit_task, lambda spec: f"sums_{spec.name}"),
     trees.TreesSpec: TaskCode(trees.arguments_of, trees.emit_task, lambda spec: "trees"),
     largest.LargestSpec: TaskCode(largest.arguments_of, largest.emit_task, lambda spec: "largest"),
+    indexed.IndexedSpec: TaskCode(indexed.arguments_of, indexed.emit_task, lambda spec: f"indexed_{spec.lanes}"),
 }
 
 
