@@ -224,13 +224,14 @@ def add_rows(sums: Extents, count: int, addresses: Sequence[int], threads: int, 
     """Add rows (matrices, count, width) to sums (matrices, places, width) at the places of an index, in its order.
 
     ``sums`` is the shape of the sums, and ``addresses`` are those of the sums, of the index and of the rows. They are
-    contiguous f32 numbers, and i64 places. A row whose place is outside of the sums is not added.
+    contiguous f32 numbers, and i64 places. A row whose place is outside of the sums is not added. The call is not
+    recorded, because its caller checks the places.
     """
     if 0 in (*sums, count):
         return
     calls = engines.generated().elementwise()
     if calls is not None:
-        _run(calls.prepared((calls.indexed(sums, count, threads),), threads), addresses, keep)
+        calls.prepared((calls.indexed(sums, count, threads),), threads)(addresses, keep)
         return
     matrices, places, width = sums
     totals, rows = (

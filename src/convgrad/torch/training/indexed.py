@@ -14,10 +14,17 @@ from convgrad.engines.settings import on
 from convgrad.functional import elementwise
 from convgrad.torch.kernels import threads_of_call
 from convgrad.torch.training.row import ELEMENTWISE, LOW, SEQUENTIAL, SERVE, common_type, row
-from convgrad.torch.training.tensors import check_numbers, read_address
+from convgrad.torch.training.tensors import check_numbers, memory_bytes, read_address, write_address
 
 _BOUND = "(number of terms) u sum(abs(terms))"
 _MASKS = torch.bool, torch.uint8
+
+
+def _is_own(target: Tensor, *others: Tensor) -> bool:
+    """Return whether sums can be computed in the memory of a tensor, which other ones do not share."""
+    begin, end = write_address(target), write_address(target) + target.nbytes
+    shared = [read_address(other) < end and begin < read_address(other) + memory_bytes(other) for other in others]
+    return target.dtype == torch.float32 and target.is_contiguous() and not any(shared)
 
 
 def _add_rows(sums: Tensor, index: Tensor, rows: Tensor, dim: int = 0) -> Tensor:
@@ -36,7 +43,9 @@ def _add_rows(sums: Tensor, index: Tensor, rows: Tensor, dim: int = 0) -> Tensor
     order=SEQUENTIAL,
     bound=_BOUND,
 )
-def index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+def index_add(
+    self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1, out: Tensor | None = None
+) -> Tensor:
     """Return self plus the slices of source at the places of index."""
     check_numbers(alpha)
     (to, (x, y)), dim = common_type(self, source), dim % max(self.dim(), 1)
@@ -47,8 +56,9 @@ def index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: f
     if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < (self.shape[dim] if self.dim() else 1):
         raise IndexError(f"index_add: index must be from 0 to {self.shape[dim] - 1}")
     y = y if alpha == 1 else y * alpha
-    sums = x.clone(memory_format=torch.contiguous_format).reshape(x.shape or (1,))
-    return _add_rows(sums, index, y, dim).reshape(x.shape).to(to)
+    sums = x if out is self and _is_own(x, y, index) else x.clone(memory_format=torch.contiguous_format)
+    _add_rows(sums.view(x.shape or (1,)), index, y, dim)
+    return sums.to(to)
 
 
 @row(
@@ -90,7 +100,8 @@ def index_put(
         axes = sum([index.dim() if index.dtype in _MASKS else 1 for index in indices if index is not None])
     leading, width = self.shape[:axes], prod(self.shape[axes:])
     places = torch.arange(prod(leading)).reshape(leading)[where]
-    flat = self.to(inner, copy=True).contiguous().reshape(prod(leading), width)
+    flat = self if _is_own(self, values) else self.to(inner, copy=True).contiguous()
+    flat = flat.detach().view(prod(leading), width)
     rows = values.to(inner).expand((*places.shape, *self.shape[axes:])).reshape(places.numel(), width)
     if not accumulate:
         flat.numpy()[places.reshape(-1).numpy()] = rows.numpy()
@@ -99,4 +110,4 @@ def index_put(
     else:
         with np.errstate(all="ignore"):  # PyTorch does not warn of infinite and NaN terms
             np.add.at(flat.numpy().reshape(-1), places.reshape(-1).numpy(), rows.numpy().reshape(-1))
-    return self.copy_(flat.reshape(self.shape))
+    return self if flat.data_ptr() == self.data_ptr() else self.copy_(flat.reshape(self.shape))
