@@ -57,16 +57,17 @@ def _cos64(m: Operations, turns: Number) -> Number:
     return m.select(m.equal(quarter, 1.0), -value, m.select(m.equal(quarter, 2.0), -value, value))
 
 
-def standard_normal(m: Operations, r: Number, s: Number) -> Number:
-    """Return a normal random number from two uniform ones."""
-    return m.sqrt(log64(m, 1.0 - r) * -2.0) * _cos64(m, s)
+@WIDE.add(wide=True)
+def normal(m: Operations, r: Number, s: Number, mean: Number, deviation: Number) -> Number:
+    """Return a normal random number with a mean and a deviation from two uniform ones."""
+    return (m.sqrt(log64(m, 1.0 - r) * -2.0) * _cos64(m, s)) * deviation + mean
 
 
 @WIDE.add(wide=True)
-def normal(m: Operations, r: Number, s: Number, mean: Number, deviation: Number) -> Number:
-    """Return a normal random number with a mean and a deviation."""
-    return standard_normal(m, r, s) * deviation + mean
+def exponential(m: Operations, r: Number, rate: Number) -> Number:
+    """Return an exponential random number from a uniform one."""
+    return -log1p64(m, -r) / rate
 
 
-for _function in (log64, log1p64, standard_normal):
+for _function in (log64, log1p64):
     WIDE.add(wide=True)(_function)
