@@ -1,5 +1,4 @@
-"""The IR of a driver that computes stages, one after the other: maps, sums, trees of sums, largest elements,
-rows that are added at an index.
+"""The IR of a driver that computes stages, one after the other: maps, sums, trees, largest elements, indexed rows.
 
 A stage reads what the stages before it wrote. So a thread begins a stage when all tasks of the stage before are
 finished. A thread that would wait long leaves the driver instead, because the thread that finishes the last task always
