@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm import jit
-from convgrad.engines.llvm.elementwise import combinations, maps, run, stages, sums, trees
+from convgrad.engines.llvm.elementwise import combinations, indexed, maps, run, stages, sums, trees
 from convgrad.engines.tensors import PER_ROW, Combinations, Extents, Strided, Summands
 from convgrad.formats import FORMATS
 from convgrad.functional.elementwise import combinations_by_numpy, compute_by_numpy, sums_by_numpy
 from convgrad.plan.machine import ISAS
 from convgrad.spec.elementwise.arithmetic import NumpyOperations
 from convgrad.spec.elementwise.combinations import combined, table_of
-from convgrad.spec.elementwise.sums import section_sums, sections_of
+from convgrad.spec.elementwise.sums import add_rows, section_sums, sections_of
 from convgrad.spec.elementwise.sums import totals as totals_by_numpy
 from convgrad.spec.elementwise.table import MAPS
 from tests.engines.guarded import Guarded
@@ -314,6 +314,22 @@ def test_combinations_take_terms_in_order() -> None:
     assert np.signbit(combined(x, table, from_zero=True)).ravel().tolist() == [False] * 3
 
 
+@pytest.mark.parametrize("isa", HOST)
+def test_rows_are_added_in_the_order_of_an_index(isa: str) -> None:
+    rng = np.random.default_rng(9)
+    for matrices, places, width in ((1, 3, 1), (4, 5, 1), (2, 1, 3), (1, 7, 16), (2, 4, 100), (1, 6, 256)):
+        for threads, count in ((1, 1), (2, 40)):
+            shape, rows_shape = (matrices, places, width), (matrices, count, width)
+            totals, rows = Memory(drawn(rng, shape), shape, "f32"), Memory(drawn(rng, rows_shape), rows_shape, "f32")
+            index = rng.integers(-1, places + 1, count)
+            expected = totals.array.copy()
+            add_rows(expected, index, rows.array)
+            addresses = [totals.memory.address, address_of(index), rows.memory.address]
+            called(run.indexed_stage(ISAS[isa], shape, count, threads), threads, addresses)
+            assert_same_bits(totals.array, expected, (shape, count))
+            assert totals.memory.intact()
+
+
 @pytest.mark.parametrize("isa", ISAS)
 def test_all_are_compiled_for_every_instruction_set(isa: str) -> None:
     maps_of_f16 = [
@@ -324,6 +340,7 @@ def test_all_are_compiled_for_every_instruction_set(isa: str) -> None:
         sums.SumsSpec(ISAS[isa], "products", ("f32", "bf16"), last, True, True, stored=False) for last in (False, True)
     ]
     both += [combinations.CombinationsSpec(ISAS[isa], "f16", "bf16", True, gathers) for gathers in (False, True)]
+    both += [indexed.IndexedSpec(ISAS[isa], lanes) for lanes in (1, ISAS[isa].lanes)]
     specs = *maps_of_f16, *both, trees.TreesSpec(ISAS[isa]), maps.ListsSpec(maps_of_f16[0])
     for by_rows in (False, True):
         assert "driver:" in jit.assembly(stages.module_of(specs, by_rows), ISAS[isa])

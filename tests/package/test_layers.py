@@ -80,7 +80,7 @@ WORDS = {
         "driver squares object_cache jit amx tried added speeds isas wait execute tune calibrate samples winograd "
         "elementwise engine"
     ),
-    "engines.llvm.elementwise": "arithmetic maps sums trees largest combinations stages run",
+    "engines.llvm.elementwise": "arithmetic maps sums trees largest combinations indexed stages run",
     "engines.llvm.winograd": "vectors into sums back tasks run",
     "engines.llvm.split_k": "segment tile stencil nest pack gemm_nest stencil_nest pack_portions pack_cells portions",
     "engines.llvm.gemm": "arguments pack segments steps micro_tile amx region output_stationary",

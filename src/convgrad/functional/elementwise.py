@@ -233,6 +233,29 @@ def compute_lists(name: str, lists: Lists, numbers: NDArray[np.float32], threads
 
 
 @in_default_environment
+def add_rows(sums: Extents, count: int, addresses: Sequence[int], threads: int, keep: object) -> None:
+    """Add rows (matrices, count, width) to sums (matrices, places, width) at the places of an index, in its order.
+
+    ``sums`` is the shape of the sums, and ``addresses`` are those of the sums, of the index and of the rows. They are
+    contiguous f32 numbers, and i64 places. A row whose place is outside of the sums is not added. The call is not
+    recorded, because its caller checks the places.
+    """
+    if 0 in (*sums, count):
+        return
+    calls = engines.generated().elementwise()
+    if calls is not None:
+        calls.prepared((calls.indexed(sums, count, threads),), threads)(addresses, keep)
+        return
+    matrices, places, width = sums
+    totals, rows = (
+        array_at(address, (matrices, length, width), (4 * length * width, 4 * width, 4), F32.dtype)
+        for length, address in ((places, addresses[0]), (count, addresses[2]))
+    )
+    index = array_at(addresses[1], (count,), (8,), np.dtype(np.int64))
+    by_numpy.add_rows(totals, index, rows)
+
+
+@in_default_environment
 def compute_by_numpy(name: str, tensors: tuple[Strided, ...], extents: Extents, addresses: Sequence[int]) -> None:
     """Compute a map by NumPy."""
     arrays, results = _mapped(name, tensors, extents, addresses)

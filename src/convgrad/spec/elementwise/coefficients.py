@@ -97,3 +97,22 @@ def weighted_sums(
 def mean(m: Operations, total: Number, count: Number) -> Number:
     """Return a sum divided by a number."""
     return total / count
+
+
+@COEFFICIENTS.add(wide=True)
+def root(m: Operations, squares: Number) -> Number:
+    """Return the square root of a sum of squares."""
+    return m.sqrt(squares)
+
+
+@COEFFICIENTS.add(wide=True)
+def variance(m: Operations, total: Number, squares: Number, count: Number, free: Number) -> tuple[Number, Number]:
+    """Return the variance, and the mean, from the sums of elements and of squares, for degrees of freedom."""
+    mean = total / count
+    return maximum(m, squares - total * mean, 0.0) / free, mean
+
+
+@COEFFICIENTS.add(wide=True)
+def deviation(m: Operations, total: Number, squares: Number, count: Number, free: Number) -> Number:
+    """Return the standard deviation, as the square root of ``variance``."""
+    return m.sqrt(variance(m, total, squares, count, free)[0])

@@ -58,6 +58,19 @@ def totals(sums: Array) -> Array:
         return tree([sums[..., row, :] for row in range(sums.shape[-2])])
 
 
+def add_rows(sums: Array, index: Array, rows: Array) -> None:
+    """Add f32 rows (matrices, count, width) to sums (matrices, places, width) at the places of an index, in its order.
+
+    A row whose place is outside of the sums is not added. Every NaN becomes the canonical one.
+    """
+    inside = (index >= 0) & (index < sums.shape[1])
+    places, totals = index[inside], sums.swapaxes(0, 1)
+    with np.errstate(all="ignore"):
+        np.add.at(totals, places, rows.swapaxes(0, 1)[inside])
+    changed = totals[places]
+    totals[places] = np.where(np.isnan(changed), np.float32(np.nan), changed)
+
+
 def section_sums(a: Array, b: Array | None, sections: Sections) -> Array:
     """Return the f64 sums (sections, channels) of a * b, or of a, for arrays (images, channels, positions) of f32."""
     with np.errstate(all="ignore"):

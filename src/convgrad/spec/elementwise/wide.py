@@ -87,15 +87,16 @@ def turned(m: Operations, quarter: Number, angle: Number) -> Number:
     return m.select(m.equal(quarter, 1.0), -value, m.select(m.equal(quarter, 2.0), -value, value))
 
 
-def standard_normal(m: Operations, r: Number, s: Number) -> Number:
-    """Return a normal random number from two uniform ones."""
-    return m.sqrt(log64(m, 1.0 - r) * -2.0) * _cos64(m, s)
+@WIDE.add(wide=True)
+def normal(m: Operations, r: Number, s: Number, mean: Number, deviation: Number) -> Number:
+    """Return a normal random number with a mean and a deviation from two uniform ones."""
+    return (m.sqrt(log64(m, 1.0 - r) * -2.0) * _cos64(m, s)) * deviation + mean
 
 
 @WIDE.add(wide=True)
-def normal(m: Operations, r: Number, s: Number, mean: Number, deviation: Number) -> Number:
-    """Return a normal random number with a mean and a deviation."""
-    return standard_normal(m, r, s) * deviation + mean
+def exponential(m: Operations, r: Number, rate: Number) -> Number:
+    """Return an exponential random number from a uniform one."""
+    return -log1p64(m, -r) / rate
 
 
 @WIDE.add(0.501, wide=True)
@@ -110,5 +111,5 @@ def log10(m: Operations, x: Number) -> Number:
     return log64(m, x) * (1 / math.log(10))
 
 
-for _function in (log64, log1p64, standard_normal):
+for _function in (log64, log1p64):
     WIDE.add(wide=True)(_function)

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from convgrad.arrays.libraries.torch import TORCH
+from convgrad.engines.settings import on
+from convgrad.functional import elementwise
+from convgrad.torch.kernels import threads_of_call
 from convgrad.torch.training.row import ELEMENTWISE, LOW, SEQUENTIAL, SERVE, common_type, row
-from convgrad.torch.training.tensors import check_numbers
+from convgrad.torch.training.tensors import check_numbers, memory_bytes, read_address, write_address
 
 _BOUND = "(number of terms) u sum(abs(terms))"
+_MASKS = torch.bool, torch.uint8
 
 
-def _add_rows(sums: Tensor, index: Tensor, rows: Tensor) -> Tensor:
-    """Add rows to ``sums`` at the places of an index, one after another in the order of the index."""
-    with np.errstate(all="ignore"):  # PyTorch does not warn of infinite and NaN terms
-        np.add.at(sums.detach().numpy(), index.reshape(-1).numpy(), rows.detach().numpy())
+def _is_own(target: Tensor, *others: Tensor) -> bool:
+    """Return whether sums can be computed in the memory of a tensor, which other ones do not share."""
+    begin, end = write_address(target), write_address(target) + target.nbytes
+    shared = [read_address(other) < end and begin < read_address(other) + memory_bytes(other) for other in others]
+    return target.dtype == torch.float32 and target.is_contiguous() and not any(shared)
+
+
+def _add_rows(sums: Tensor, index: Tensor, rows: Tensor, dim: int = 0) -> Tensor:
+    """Add the slices of ``rows`` to contiguous f32 sums at the places of an index, one after another in its order."""
+    shape = prod(sums.shape[:dim]), sums.shape[dim], prod(sums.shape[dim + 1 :])
+    places, terms = index.reshape(-1).to(torch.int64).contiguous(), rows.to(torch.float32).contiguous()
+    addresses = [sums.data_ptr(), read_address(places), read_address(terms)]
+    owners = sums, places, terms
+    on(TORCH.pool, elementwise.add_rows, shape, places.numel(), addresses, threads_of_call(), owners)
     return sums
 
 
@@ -27,7 +43,9 @@ def _add_rows(sums: Tensor, index: Tensor, rows: Tensor) -> Tensor:
     order=SEQUENTIAL,
     bound=_BOUND,
 )
-def index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+def index_add(
+    self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1, out: Tensor | None = None
+) -> Tensor:
     """Return self plus the slices of source at the places of index."""
     check_numbers(alpha)
     (to, (x, y)), dim = common_type(self, source), dim % max(self.dim(), 1)
@@ -38,9 +56,9 @@ def index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: f
     if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < (self.shape[dim] if self.dim() else 1):
         raise IndexError(f"index_add: index must be from 0 to {self.shape[dim] - 1}")
     y = y if alpha == 1 else y * alpha
-    sums = x.clone().reshape(x.shape or (1,))
-    _add_rows(sums.movedim(dim, 0), index, y.reshape(y.shape or (1,)).movedim(dim, 0))
-    return sums.reshape(x.shape).to(to)
+    sums = x if out is self and _is_own(x, y, index) else x.clone(memory_format=torch.contiguous_format)
+    _add_rows(sums.view(x.shape or (1,)), index, y, dim)
+    return sums.to(to)
 
 
 @row(
@@ -57,9 +75,8 @@ def embedding_backward(
     rows = grad_output.float().reshape(places.numel(), grad_output.shape[-1])
     if scale_grad_by_freq:
         rows = rows / torch.bincount(places, minlength=num_weights)[places].float().unsqueeze(1)
-    used = (places != padding_idx) & (places >= 0) & (places < num_weights)
     gradient = torch.zeros((num_weights, grad_output.shape[-1]), dtype=torch.float32)
-    return _add_rows(gradient, places[used], rows[used]).to(grad_output.dtype)
+    return _add_rows(gradient, places.masked_fill(places == padding_idx, -1), rows).to(grad_output.dtype)
 
 
 @row(
@@ -77,12 +94,20 @@ def index_put(
     if self.dtype != values.dtype:
         raise RuntimeError(f"index_put: self and values must have one dtype; got {self.dtype} and {values.dtype}")
     where = tuple([slice(None) if index is None else index for index in indices])
-    places = torch.arange(self.numel()).reshape(self.shape)[where]
     inner = torch.float32 if self.dtype in LOW else self.dtype
-    flat = self.to(inner, copy=True).contiguous().reshape(-1)
-    flat_values = values.to(inner).expand(places.shape).reshape(-1)
-    if accumulate:
-        _add_rows(flat, places, flat_values)
+    axes = self.dim()
+    if inner == torch.float32 and not any([index is None for index in indices]):  # whole slices have one index
+        axes = sum([index.dim() if index.dtype in _MASKS else 1 for index in indices if index is not None])
+    leading, width = self.shape[:axes], prod(self.shape[axes:])
+    places = torch.arange(prod(leading)).reshape(leading)[where]
+    flat = self if _is_own(self, values) else self.to(inner, copy=True).contiguous()
+    flat = flat.detach().view(prod(leading), width)
+    rows = values.to(inner).expand((*places.shape, *self.shape[axes:])).reshape(places.numel(), width)
+    if not accumulate:
+        flat.numpy()[places.reshape(-1).numpy()] = rows.numpy()
+    elif inner == torch.float32:
+        _add_rows(flat, places, rows)
     else:
-        flat.numpy()[places.reshape(-1).numpy()] = flat_values.numpy()
-    return self.copy_(flat.reshape(self.shape))
+        with np.errstate(all="ignore"):  # PyTorch does not warn of infinite and NaN terms
+            np.add.at(flat.numpy().reshape(-1), places.reshape(-1).numpy(), rows.numpy().reshape(-1))
+    return self if flat.data_ptr() == self.data_ptr() else self.copy_(flat.reshape(self.shape))

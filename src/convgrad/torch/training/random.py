@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from convgrad.torch.training.functions import log1p64, wide
+from convgrad.torch.training.channels import ChannelProgram
 from convgrad.torch.training.row import ELEMENTWISE, SERVE, common_type, row
 from convgrad.torch.training.tensors import check_numbers
 
-_PAIRS = 1 << 16  # random numbers that are drawn and used at a time
+_PART = 1 << 15  # elements whose random numbers are drawn and used at a time, so that a cache has them
 
 
 def _is_contiguous(self: Tensor, *_: object, **__: object) -> bool:
@@ -23,9 +24,36 @@ def _is_unit(self: Tensor, low: float = 0, high: float = 1, **_: object) -> bool
     return (low, high) == (0, 1) and _is_contiguous(self)
 
 
-def _unit(shape: Sequence[int], generator: torch.Generator | None, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Return numbers from 0 to 1 of PyTorch's generator, which are the same on all processors."""
-    return torch.empty(tuple(shape), dtype=dtype).uniform_(generator=generator)
+def _drawn(self: Tensor, count: int, generator: torch.Generator | None) -> Iterator[tuple[Tensor, slice, list[Tensor]]]:
+    """Yield the parts of a tensor in row-major order, to be filled, where they are, and ``count`` numbers per element.
+
+    These are f64 numbers from 0 to 1 of PyTorch's generator, which are the same on all processors.
+    """
+    target = self if self.is_contiguous() else torch.empty(self.shape, dtype=self.dtype)
+    flat, size = target.view(-1), min(target.numel(), _PART)
+    numbers, rows = (torch.empty(shape, dtype=torch.float64) for shape in ((size, count), (count, size)))
+    for begin in range(0, flat.numel(), _PART):
+        part = flat[begin : begin + _PART]
+        drawn, columns = numbers[: part.numel()].uniform_(generator=generator), rows[:, : part.numel()]
+        np.copyto(columns.numpy(), drawn.numpy().T)  # PyTorch takes eight times as long
+        yield part, slice(begin, begin + part.numel()), list(columns)
+    if target is not self:
+        self.copy_(target)
+
+
+def _filled(
+    self: Tensor, name: str, count: int, operands: Sequence[Tensor | float], generator: torch.Generator | None
+) -> Tensor:
+    """Fill a tensor with the results of a map in f64 on ``count`` random numbers per element, and on operands."""
+    flat = [
+        x.expand(self.shape).reshape(-1).contiguous() if isinstance(x, torch.Tensor) else float(x) for x in operands
+    ]
+    for part, where, numbers in _drawn(self, count, generator):
+        program = ChannelProgram(part.numel())
+        others = [x[where] if isinstance(x, torch.Tensor) else x for x in flat]
+        program.coefficients(name, tuple(part.shape), [*numbers, *others], 0, targets=[part])
+        program.run()
+    return self
 
 
 @row(
@@ -55,7 +83,7 @@ def uniform(self: Tensor, low: float = 0, high: float = 1, *, generator: torch.G
     largest = torch.finfo(self.dtype).max
     if not -largest <= low <= high <= min(largest, largest + low):
         raise RuntimeError(f"uniform_ needs from <= to, and both in {self.dtype}; got from={low} and to={high}")
-    to, (x,) = common_type(_unit(self.shape, generator, self.dtype))
+    to, (x,) = common_type(torch.empty(self.shape, dtype=self.dtype).uniform_(generator=generator))
     return self.copy_((x * (high - low) + low).to(to))
 
 
@@ -72,7 +100,10 @@ def bernoulli(self: Tensor, p: float | Tensor = 0.5, *, generator: torch.Generat
     low, high = (float(p.min()), float(p.max())) if isinstance(p, torch.Tensor) and p.numel() else (p, p)
     if not (isinstance(low, torch.Tensor) or 0 <= low <= high <= 1):
         raise RuntimeError(f"bernoulli_ needs p from 0 to 1; got {low if low < 0 else high}")
-    return self.copy_(_unit(self.shape, generator) < p)
+    limits = p.expand(self.shape).reshape(-1) if isinstance(p, torch.Tensor) else p
+    for part, where, (numbers,) in _drawn(self, 1, generator):
+        part.copy_(numbers < (limits[where] if isinstance(limits, torch.Tensor) else limits))
+    return self
 
 
 @row(
@@ -85,18 +116,7 @@ def exponential(self: Tensor, lambd: float = 1, *, generator: torch.Generator | 
     """Fill a tensor with exponential random numbers."""
     if lambd <= 0:
         raise RuntimeError(f"exponential_ needs lambd > 0; got {lambd}")
-    return self.copy_(-log1p64(-_unit(self.shape, generator)) / lambd)
-
-
-def _normal(
-    name: str, numbers: Sequence[float], shape: Sequence[int], generator: torch.Generator | None, dtype: torch.dtype
-) -> Tensor:
-    """Return the result of a map on pairs of random numbers, and on other numbers, part by part, which a cache has."""
-    result = torch.empty(tuple(shape), dtype=dtype)
-    for part in result.reshape(-1).split(_PAIRS):
-        pairs = _unit((part.numel(), 2), generator)
-        part.copy_(wide(name, [pairs[:, 0], pairs[:, 1], *numbers], part.shape, dtype))
-    return result
+    return _filled(self, "exponential", 1, [lambd], generator)
 
 
 _NORMAL = "mean + std * (sqrt(-2 log(1 - r)) * cos(2 pi s)) in f64; r, s: pairs of random numbers"
@@ -107,7 +127,7 @@ def normal(self: Tensor, mean: float = 0, std: float = 1, *, generator: torch.Ge
     """Fill a tensor with normal random numbers. PyTorch's own numbers differ between processors."""
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    return self.copy_(_normal("normal", [float(mean), float(std)], self.shape, generator, self.dtype))
+    return _filled(self, "normal", 2, [mean, std], generator)
 
 
 @row(
@@ -124,10 +144,10 @@ def normal_of(mean: float | Tensor, std: float | Tensor = 1, *, generator: torch
         check_numbers(mean)
     if isinstance(std, torch.Tensor) and not (std >= 0).all():
         raise RuntimeError(f"normal expects all elements of std >= 0.0; got {float(std.min())}")
-    shape = torch.broadcast_shapes(
-        *[parameter.shape for parameter in (mean, std) if isinstance(parameter, torch.Tensor)]
-    )
-    return _normal("standard_normal", [], shape, generator, torch.float64) * std + mean
+    tensors = [parameter for parameter in (mean, std) if isinstance(parameter, torch.Tensor)]
+    dtype = torch.float64 if tensors[0].dtype != tensors[-1].dtype else tensors[0].dtype  # f64 is rounded by the caller
+    result = torch.empty(torch.broadcast_shapes(*[tensor.shape for tensor in tensors]), dtype=dtype)
+    return _filled(result, "normal", 2, [mean, std], generator)
 
 
 def _is_exact(start: float, end: float, step: float = 1, *, out: Tensor) -> bool:

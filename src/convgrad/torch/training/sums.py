@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from convgrad.spec.elementwise.sums import CHAINS, SECTION
+from convgrad.spec.elementwise.table import MAPS
 from convgrad.torch.training.channels import ChannelProgram, ChannelView
 from convgrad.torch.training.row import SECTIONS, SUMMED, TYPE_CURE, UnservedError, row
-
-Sums = TypeVar("Sums", Tensor, NDArray[np.float64])
 
 Dims = int | Sequence[int] | None
 Dtype: TypeAlias = torch.dtype | None
@@ -24,35 +23,36 @@ _DEPTH = "h v sum(abs(self)) + u abs(result)"
 
 def total(x: Tensor, dims: Dims = None, keepdim: bool = False) -> Tensor:
     """Return the sums over dimensions, all by default, in f64."""
-    return moments(x, None, dims, keepdim, plain=True, products=False)[0]
+    return _in_f64(x, None, dims, keepdim)
 
 
 def products(x: Tensor, y: Tensor, dims: Dims = None, keepdim: bool = False) -> Tensor:
     """Return the sums of x * y over dimensions, all by default, in f64."""
-    return moments(x, y, dims, keepdim, plain=False, products=True)[0]
+    return _in_f64(x, y, dims, keepdim)
 
 
-def moments(
-    x: Tensor, y: Tensor | None, dims: Dims, keepdim: bool, *, plain: bool = True, products: bool = True
-) -> tuple[Tensor, ...]:
-    """Return the sums of x over dimensions if ``plain``, and those of its products with y, or with itself, in f64."""
-    program, (view, other) = ChannelProgram(x.numel()), _arranged(x, y, dims)
-    others = () if other is None else (other,)
-    name = "products" if others else "squares"
-    results = program.sums_of(name, view, *others, plain=plain, products=products, combined=False)
+def _in_f64(x: Tensor, y: Tensor | None, dims: Dims, keepdim: bool) -> Tensor:
+    program, (view, other, combined) = ChannelProgram(x.numel()), _arranged(x, y, dims)
+    name, others = ("squares", ()) if other is None else ("products", (other,))
+    is_plain = other is None
+    (result,) = program.sums_of(name, view, *others, plain=is_plain, products=not is_plain, combined=combined)
+    program.run()
+    return torch.from_numpy(np.ascontiguousarray(result)).reshape(_shape(x, dims, keepdim))
+
+
+def _from_sums(
+    name: str, x: Tensor, dims: Dims, keepdim: bool, dtypes: Sequence[torch.dtype], numbers: Sequence[float] = ()
+) -> list[Tensor]:
+    """Return the results of a map in f64 on sums of x, sums of squares, or both, over dimensions, and on numbers."""
+    x = x if x.dtype in SUMMED else x.float()
+    program, (view, _, combined) = ChannelProgram(x.numel()), _arranged(x, None, dims)
+    plain, squares = (of in MAPS[name].operands for of in ("total", "squares"))
+    sums = program.sums_of("squares", view, plain=plain, products=squares, combined=combined)
+    operands = *[one.reshape(-1) for one in sums], *numbers
+    results = program.coefficients(name, (sums[0].size,), operands, 0, dtypes)
     program.run()
     shape = _shape(x, dims, keepdim)
-    return tuple([torch.from_numpy(np.ascontiguousarray(result)).reshape(shape) for result in results])
-
-
-def _rounded_sums(x: Tensor, dims: Dims, keepdim: bool, dtype: torch.dtype, number: float = 1.0) -> Tensor:
-    """Return the sums over dimensions, divided by a number, in a type."""
-    x = x if x.dtype in SUMMED else x.float()
-    program = ChannelProgram(x.numel())
-    (results,) = program.sums_of("squares", _arranged(x, None, dims)[0], products=False, combined=False)
-    result = program.rounded(results, dtype, number)
-    program.run()
-    return result.reshape(_shape(x, dims, keepdim))
+    return [result.reshape(shape) for result in results]
 
 
 def _shape(x: Tensor, dims: Dims, keepdim: bool) -> list[int]:
@@ -81,11 +81,12 @@ def _reduced(x: Tensor, dims: Dims) -> list[int]:
     return sorted(reduced) if rank else []
 
 
-def _arranged(x: Tensor, y: Tensor | None, dims: Dims) -> tuple[ChannelView, Tensor | None]:
-    """Return tensors whose positions are the reduced dimensions in row-major order.
+def _arranged(x: Tensor, y: Tensor | None, dims: Dims) -> tuple[ChannelView, Tensor | None, bool]:
+    """Return tensors whose positions are the reduced dimensions in row-major order, and whether to combine images.
 
     The kept dimensions are images and channels. If x is contiguous with the reduced dimensions before the last kept
-    ones, as in channels last, it is not copied.
+    ones, as in channels last, it is not copied. Nor is it if the first and the last dimensions are reduced, so that
+    the first ones are images, and their sections are those of all positions.
     """
     reduced = _reduced(x, dims)
     kept = [dim for dim in range(x.dim()) if dim not in reduced]
@@ -95,13 +96,20 @@ def _arranged(x: Tensor, y: Tensor | None, dims: Dims) -> tuple[ChannelView, Ten
         if (view := x.permute(order)).is_contiguous():
             break
     else:
+        first, last = (kept[0], kept[-1] + 1) if kept else (0, 0)
+        images, channels, positions = (
+            math.prod(part) for part in (x.shape[:first], x.shape[first:last], x.shape[last:])
+        )
+        are_sections_whole = math.gcd(positions, SECTION) in (positions, SECTION) and positions % CHAINS == 0
+        if x.is_contiguous() and last - first == len(kept) and are_sections_whole:
+            return ChannelView(x, (images, channels, positions), False), None if y is None else y.contiguous(), True
         split, order = len(kept), (*kept, *reduced)
         view = x.permute(order).contiguous()
     other = None if y is None else y.permute(order).contiguous()
     images, channels = (math.prod(x.shape[dim] for dim in some) for some in (kept[:split], kept[split:]))
     if split == len(kept):
-        return ChannelView(view, (1, images, terms), False), other
-    return ChannelView(view, (images, channels, terms), True), other
+        return ChannelView(view, (1, images, terms), False), other, False
+    return ChannelView(view, (images, channels, terms), True), other, False
 
 
 def _served(dtype: torch.dtype) -> torch.dtype:
@@ -127,28 +135,20 @@ def sums(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Dtype 
     dtype = _stated(dtype, out)
     if dtype is not None and not dtype.is_floating_point:
         return self.to(dtype).sum(dim, keepdim)
-    return _rounded_sums(self, dim, keepdim, _served(dtype or self.dtype))
+    return _from_sums("mean", self, dim, keepdim, [_served(dtype or self.dtype)], [1.0])[0]
 
 
 @row("mean", "mean.dim", formula="sum / count", order=SECTIONS, bound="h v sum(abs(self)) / count + u abs(result)")
 def mean(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Dtype = None, out: Out = None) -> Tensor:
     """Return the means over dimensions. They have the type of ``out`` if no other type is given."""
-    return _rounded_sums(self, dim, keepdim, _served(_stated(dtype, out) or self.dtype), float(count(self, dim)))
+    to = _served(_stated(dtype, out) or self.dtype)
+    return _from_sums("mean", self, dim, keepdim, [to], [float(count(self, dim))])[0]
 
 
-def variance(plain: Sums, squares: Sums, number: int, free: float) -> tuple[Sums, Sums]:
-    """Return means, and variances for ``free`` degrees of freedom, from f64 sums: arrays of NumPy or tensors."""
-    middle = plain / number
-    return middle, (squares - plain * middle).clip(0) / free
-
-
-def _spread(self: Tensor, dim: Dims, correction: float | None, keepdim: bool) -> tuple[Tensor, Tensor]:
-    """Return means and variances over dimensions in f64."""
-    number = count(self, dim)
-    free = max(0, number - (1 if correction is None else correction))
-    plain, squares = moments(self, None, dim, keepdim)
-    middle, spread = variance(plain, squares, number, free)
-    return middle, spread
+def _free(x: Tensor, dims: Dims, correction: float | None) -> list[float]:
+    """Return the number of elements of each sum, and the degrees of freedom."""
+    number = count(x, dims)
+    return [float(number), float(max(0, number - (1 if correction is None else correction)))]
 
 
 _VAR = "s = sum of self; max(0, sum of self * self - s * (s / count)) / max(0, count - correction), in f64"
@@ -158,7 +158,7 @@ _VAR_BOUND = "2 h v (sum of self * self) / (count - correction) + u result"
 @row("var.correction", formula=_VAR, order=SECTIONS, bound=_VAR_BOUND)
 def var(self: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
     """Return the variances over dimensions."""
-    return rounded(_spread(self, dim, correction, keepdim)[1], self.dtype)
+    return _from_sums("variance", self, dim, keepdim, [self.dtype], _free(self, dim, correction))[0]
 
 
 @row("var_mean.correction", formula=_VAR, order=SECTIONS, bound=_VAR_BOUND)
@@ -166,8 +166,9 @@ def var_mean(
     self: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Return the variances and the means over dimensions."""
-    middle, spread = _spread(self, dim, correction, keepdim)
-    return rounded(spread, self.dtype), rounded(middle, self.dtype)
+    free = _free(self, dim, correction)
+    variances, means = _from_sums("variance", self, dim, keepdim, [self.dtype] * 2, free)
+    return variances, means
 
 
 @row(
@@ -178,12 +179,7 @@ def var_mean(
 )
 def std(self: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
     """Return the standard deviations over dimensions."""
-    return _root(_spread(self, dim, correction, keepdim)[1], self.dtype)
-
-
-def _root(squares: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the IEEE square roots of f64 numbers, rounded to f32, and then to a type."""
-    return rounded(torch.from_numpy(np.asarray(np.sqrt(squares.numpy()))), dtype)
+    return _from_sums("deviation", self, dim, keepdim, [self.dtype], _free(self, dim, correction))[0]
 
 
 def _is_maximum(self: Tensor, ord: float = 2, *_: object, **__: object) -> bool:
@@ -206,4 +202,4 @@ def vector_norm(
     to = _served(dtype or self.dtype)
     if ord == 1:
         return rounded(total(self.abs(), dim, keepdim), to)
-    return _root(moments(self, None, dim, keepdim, plain=False)[0], to)
+    return _from_sums("root", self, dim, keepdim, [to])[0]

@@ -14,7 +14,7 @@ from convgrad.engines.addresses import address_of
 from convgrad.engines.engine import CompiledKernel
 from convgrad.engines.llvm import isas, jit
 from convgrad.engines.llvm.convert import BYTES
-from convgrad.engines.llvm.elementwise import combinations, largest, maps, stages, sums, trees
+from convgrad.engines.llvm.elementwise import combinations, indexed, largest, maps, stages, sums, trees
 from convgrad.engines.llvm.execute import copied, filled, run
 from convgrad.engines.tensors import (
     REMEMBERED_LISTS,
@@ -33,6 +33,8 @@ from convgrad.spec.order import FAN_IN
 TASKS_PER_THREAD = 2  # of sums with few sections, whose channels are cut
 REMEMBERED = 1024  # calls
 _SCRATCH_BYTES = 64  # of a driver that needs none
+_INDEXED_COLUMNS = 64  # of a task that adds rows at an index, or a multiple
+_INDEXED_TRAFFIC = 12  # bytes per element of these rows, and of the sums, which are read and written
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,6 +231,18 @@ def combinations_stage(isa: Isa, axis: Combinations, by_rows: int = 0) -> Prepar
     return PreparedStage(spec, values, traffic)
 
 
+@lru_cache(REMEMBERED)
+def indexed_stage(isa: Isa, sums: Extents, count: int, threads: int) -> PreparedStage:
+    """Return the stage that adds ``count`` rows to each matrix of sums. Its addresses: sums, index, rows."""
+    matrices, places, width = sums
+    task_width = -(-width // (threads * _INDEXED_COLUMNS)) * _INDEXED_COLUMNS
+    blocks = -(-width // task_width)
+    values = {"places": places, "count": count, "width": width}
+    values |= {"blocks": blocks, "task_width": task_width, "task_count": matrices * blocks}
+    spec = indexed.IndexedSpec(isa, min(isa.lanes, 1 << width.bit_length() - 1))
+    return PreparedStage(spec, values, matrices * count * width * _INDEXED_TRAFFIC)
+
+
 @cache
 def _driver(specs: tuple[stages.Spec, ...], by_rows: int) -> CompiledKernel:
     (driver,) = jit.functions(specs[0].isa, stages.module_of, specs, by_rows, driver=jit.DRIVER)
@@ -286,6 +300,10 @@ class ElementwiseCalls:
     def combinations(self, axis: Combinations, by_rows: int = 0) -> PreparedStage:
         """Return the stage of combinations along an axis. If ``by_rows`` is not 0, each task has so many images."""
         return combinations_stage(self.isa, axis, by_rows)
+
+    def indexed(self, sums: Extents, count: int, threads: int) -> PreparedStage:
+        """Return the stage that adds ``count`` rows to each matrix of f32 sums, at the places of an index."""
+        return indexed_stage(self.isa, sums, count, threads)
 
     def lists(self, name: str, lists: Lists, threads: int) -> PreparedDriver:
         """Return the call of a map on each tensor of lists. Its addresses are those of the numbers."""

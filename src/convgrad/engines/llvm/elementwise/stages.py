@@ -1,4 +1,4 @@
-"""The IR of a driver that computes stages, one after the other: maps, sums and their trees, combinations and others.
+"""The IR of a driver that computes stages, one after the other: maps, sums and their trees, and others of this package.
 
 A stage reads what the stages before it wrote. So a thread begins a stage when all tasks of the stage before are
 finished. A thread that would wait long leaves the driver instead, because the thread that finishes the last task always
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from convgrad.engines.llvm.arguments import Named, columns, going, loaded_where_used
 from convgrad.engines.llvm.driver import claims, driver, reached
-from convgrad.engines.llvm.elementwise import combinations, largest, maps, sums, trees
+from convgrad.engines.llvm.elementwise import combinations, indexed, largest, maps, sums, trees
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.machine import Isa
 from convgrad.plan.records import FLAGS, Record
@@ -28,6 +28,7 @@ Spec = (
     | trees.TreesSpec
     | largest.LargestSpec
     | combinations.CombinationsSpec
+    | indexed.IndexedSpec
 )
 _COUNTS = Record("task_count", "claimed", "finished")
 
@@ -49,6 +50,7 @@ _CODE: dict[type, TaskCode] = {
     combinations.CombinationsSpec: TaskCode(
         combinations.arguments_of, combinations.emit_task, lambda spec: "combinations"
     ),
+    indexed.IndexedSpec: TaskCode(indexed.arguments_of, indexed.emit_task, lambda spec: f"indexed_{spec.lanes}"),
 }
 
 
