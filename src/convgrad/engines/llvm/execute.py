@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import addressof, sizeof
+from ctypes import addressof, memmove, sizeof
 from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Any
@@ -135,6 +135,12 @@ def copied(arguments: Words) -> tuple[Words, int]:
     flags = address + sizeof(copy) - FLAGS.bytes
     _FLAGS.pack_into(copy, 0, *range(flags, flags + FLAGS.bytes, 8))
     return copy, address
+
+
+def restored(copy: Words, arguments: Words) -> None:
+    """Give a copy of a driver's arguments its first values again, also those that the driver counts with."""
+    size = sizeof(copy) - FLAGS.bytes
+    memmove(addressof(copy) + FLAGS.bytes, addressof(arguments) + FLAGS.bytes, size)
 
 
 def run(

@@ -19,10 +19,10 @@ _NUMBERS = frozenset((float, int, bool, type(None)))
 
 def kind_of(args: tuple[object, ...], kwargs: dict[str, object]) -> Kind:
     """Return types, shapes and strides of tensors, and the other arguments themselves, but the types of FACTORS."""
-    names = [
-        (name, (type(value), value == 1) if name in FACTORS else _described(value)) for name, value in kwargs.items()
-    ]
-    return tuple([_described(value) for value in args]), tuple(names), torch.get_default_dtype()
+    described: list[object] = [torch.get_default_dtype(), *[_described(value) for value in args]]
+    for name, value in kwargs.items():
+        described += name, (type(value), value == 1) if name in FACTORS else _described(value)
+    return tuple(described)
 
 
 def kind_of_lists(args: tuple[object, ...], kwargs: dict[str, object]) -> Kind:
@@ -70,10 +70,10 @@ def _converted(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _described(value: object) -> object:
-    if type(value) in _NUMBERS:
-        return type(value), value or repr(value)  # 0 and -0 are equal, but have other texts
     if isinstance(value, torch.Tensor):
         return value.shape, value.stride(), value.dtype
+    if type(value) in _NUMBERS:
+        return type(value), value or repr(value)  # 0 and -0 are equal, but have other texts
     if isinstance(value, list | tuple):
         return tuple([_described(part) for part in value])
     return None if isinstance(value, torch.Generator) else (type(value), value)

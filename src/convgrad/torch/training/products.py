@@ -142,15 +142,14 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _batched(a: Tensor, b: Tensor) -> Tensor:
-    """Return the matrix products of (B, M, K) and (B, K, N), as one convolution with B groups."""
+    """Return the matrix products of (B, M, K) and (B, K, N), as one convolution of an image with B groups."""
     batch, rows, inner = a.shape
     columns = b.shape[2]
     if not (a.numel() and b.numel()):
         return a.new_zeros(batch, rows, columns)
-    src = a.transpose(0, 1).reshape(rows, batch * inner, 1)
-    weights = b.transpose(1, 2).reshape(batch * columns, inner, 1)
+    src, weights = b.reshape(1, batch * inner, columns), a.reshape(batch * rows, inner, 1)
     products = kernels.compute(passes.forward(src, weights, None, _ONE_TAP._replace(groups=batch)))
-    return products.reshape(rows, batch, columns).transpose(0, 1)
+    return products.reshape(batch, rows, columns)
 
 
 @row("mm", formula="Convolution with one tap: rows are images, columns are channels", order=OF_OPERATOR, bound=_BOUND)
@@ -160,7 +159,12 @@ def mm(self: Tensor, mat2: Tensor) -> Tensor:
     return product(self, mat2)
 
 
-@row("bmm", formula="Convolution with one tap and a group per product", order=OF_OPERATOR, bound=_BOUND)
+@row(
+    "bmm",
+    formula="Convolution with one tap and a group per product: rows are channels",
+    order=OF_OPERATOR,
+    bound=_BOUND,
+)
 def bmm(self: Tensor, mat2: Tensor) -> Tensor:
     """Return the products of two batches of matrices."""
     return _batched(self, mat2)

@@ -81,14 +81,22 @@ class _Replay(NamedTuple):
         """Return the results, or None if an argument that is written to shares memory with another one."""
         if self.same and any([arguments[first] is not arguments[second] for first, second in self.same]):
             return None
-        addresses = [address(cast(Tensor, arguments[number])) for number, address in self.tensors]
-        if self.written and self._overlap(addresses):
+        bases = [0, 0, 0]
+        for number, address in self.tensors:
+            bases.append(address(cast(Tensor, arguments[number])))
+        if self.written and self._overlap(bases[_FIRST:]):
             return None
-        scratch = np.empty(self.scratch_bytes + LINE_BYTES, np.uint8) if self.scratch_bytes else _NOTHING
-        begin = address_of(scratch)
-        new = [torch.empty_strided(shape, strides, dtype=dtype) for shape, strides, dtype in self.new]
-        of_map = self._numbers(numbers) if numbers else scratch
-        bases = [0, begin + -begin % LINE_BYTES, address_of(of_map), *addresses, *[tensor.data_ptr() for tensor in new]]
+        scratch = of_map = _NOTHING
+        if self.scratch_bytes:
+            scratch = np.empty(self.scratch_bytes + LINE_BYTES, np.uint8)
+            bases[_SCRATCH] = address_of(scratch) + -address_of(scratch) % LINE_BYTES
+        if numbers:
+            of_map = self._numbers(numbers)
+            bases[_NUMBERS] = address_of(of_map)
+        new: list[Tensor] = []
+        for shape, strides, dtype in self.new:
+            new.append(torch.empty_strided(shape, strides, dtype=dtype))
+            bases.append(new[-1].data_ptr())
         on(TORCH.pool, self._run, bases, (arguments, scratch, of_map, new, self.constants))
         if not self.is_tuple:
             return new[0] if new else cast(Tensor, arguments[cast(int, self.results[0])])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from ctypes import addressof
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from struct import Struct
@@ -10,12 +11,14 @@ from struct import Struct
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.engines.addresses import address_of
+from convgrad.engines.addresses import Words, address_of
 from convgrad.engines.engine import CompiledKernel
 from convgrad.engines.llvm import isas, jit
 from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.elementwise import combinations, indexed, largest, maps, stages, sums, trees
-from convgrad.engines.llvm.execute import copied, filled, run
+from convgrad.engines.llvm.execute import copied, filled, restored, run
+from convgrad.engines.pool import LONG_MS
+from convgrad.engines.team import work
 from convgrad.engines.tensors import (
     REMEMBERED_LISTS,
     TASK_ELEMENTS,
@@ -51,7 +54,7 @@ class PreparedStage:
 class PreparedDriver:
     """The driver of stages and its arguments without addresses. A call of few bytes runs on one thread."""
 
-    __slots__ = ("_arguments", "_driver", "_places", "_scratch_bytes", "_stages", "_threads", "_time_ms")
+    __slots__ = ("_arguments", "_driver", "_free", "_places", "_scratch_bytes", "_stages", "_threads", "_time_ms")
 
     def __init__(self, parts: tuple[PreparedStage, ...], threads: int, by_rows: int) -> None:
         specs = tuple([stage.spec for stage in parts])
@@ -72,13 +75,22 @@ class PreparedDriver:
         self._threads, traffic = min(threads, max(counts)), _traffic(parts)
         self._time_ms = _machine(parts).for_traffic(traffic).traffic_ns(traffic) / 1e6 / self._threads
         self._scratch_bytes = max([stage.scratch_bytes for stage in parts])
+        self._free: list[Words] = []  # copies of the arguments that no call uses now
 
     def __call__(self, addresses: Sequence[int], keep: object) -> None:
         """Run the driver on tensors at these addresses: those of the first stage, then those of the next one."""
-        arguments, _ = copied(self._arguments)
+        try:
+            arguments = self._free.pop()
+        except IndexError:
+            arguments, _ = copied(self._arguments)
         for place, struct, own in self._places:
             struct.pack_into(arguments, place, *addresses[own])
-        run(self._driver, arguments, self._scratch_bytes, self._threads, self._time_ms, (keep, self._stages))
+        if self._threads > 1 or self._time_ms >= LONG_MS:
+            run(self._driver, arguments, self._scratch_bytes, self._threads, self._time_ms, (keep, self._stages))
+            return
+        work(self._driver, addressof(arguments), self._scratch_bytes)
+        restored(arguments, self._arguments)
+        self._free.append(arguments)  # an interrupted call skips this, because its arguments may be incomplete
 
 
 @lru_cache(REMEMBERED)
