@@ -15,13 +15,16 @@ _INFINITY = float("inf")
 
 
 class _Attention(NamedTuple):
-    """The operands of attention in f32, with a key and a value for each head of the query, and their products."""
+    """The operands of attention in f32, with a key and a value for each head of the query, and their products.
+
+    The query is already multiplied by the scale, because it has fewer elements than the scores.
+    """
 
     query: Tensor
     key: Tensor
     value: Tensor
     scale: float
-    scores: Tensor  # scale * (query key^T) + mask
+    scores: Tensor  # (scale * query) key^T + mask
     shares: Tensor  # softmax of the scores; 0 in rows whose scores are all -infinity
 
 
@@ -32,10 +35,13 @@ def _attention(
     heads, dtypes = operands[0].shape[1], {x.dtype for x in operands}
     if len(dtypes) > 1 or not dtypes <= SUMMED:
         raise RuntimeError(f"attention: query, key and value must have one type of floats; got {dtypes}")
-    query, key, value = [x.float().repeat_interleave(heads // x.shape[1], 1) for x in operands]
+    query, key, value = [
+        x.float() if x.shape[1] == heads else x.float().repeat_interleave(heads // x.shape[1], 1) for x in operands
+    ]
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     check_numbers(factor)
-    scores = torch.matmul(query, key.transpose(-1, -2)) * factor
+    query = query * factor
+    scores = torch.matmul(query, key.transpose(-1, -2))
     if is_causal:
         sees = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
         scores = scores.masked_fill(sees.logical_not(), -_INFINITY)
@@ -48,7 +54,7 @@ def _attention(
 
 @row(
     "_scaled_dot_product_flash_attention_for_cpu",
-    formula="P value, P = softmax(scale * (query key^T) + attn_mask), in f32; logsumexp = max(scores) - log(max(P))",
+    formula="P value, P = softmax((scale * query) key^T + attn_mask), in f32; logsumexp = max(scores) - log(max(P))",
     order=OF_OPERATOR,
     bound="that of each matrix product and of softmax",
 )
@@ -72,7 +78,7 @@ def attention(
 
 @row(
     "_scaled_dot_product_flash_attention_for_cpu_backward",
-    formula="(scale D) key, (scale D)^T query and P^T grad_out, D the gradient of softmax for grad_out value^T, in f32",
+    formula="scale * (D key), D^T (scale * query) and P^T grad_out, D the gradient of softmax for grad_out value^T",
     order=OF_OPERATOR,
     bound="that of each matrix product and of the gradient of softmax",
 )
@@ -92,8 +98,8 @@ def attention_backward(
     """Return the gradients of query, key and value. Heads that share a key or value are added."""
     computed, gradient = _attention((query, key, value), is_causal, attn_mask, scale), grad_out.float()
     of_shares = torch.matmul(gradient, computed.value.transpose(-1, -2))
-    of_scores = torch.ops.aten._softmax_backward_data(of_shares, computed.shares, -1, torch.float32) * computed.scale
-    of_query = torch.matmul(of_scores, computed.key)
+    of_scores = torch.ops.aten._softmax_backward_data(of_shares, computed.shares, -1, torch.float32)
+    of_query = torch.matmul(of_scores, computed.key) * computed.scale
     of_key = torch.matmul(of_scores.transpose(-1, -2), computed.query)
     of_value = torch.matmul(computed.shares.transpose(-1, -2), gradient)
     return of_query.to(query.dtype), _per_head(of_key, key), _per_head(of_value, value)
