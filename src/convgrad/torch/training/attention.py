@@ -73,7 +73,8 @@ def attention(
     largest = computed.scores.amax(-1)
     logarithms = largest - torch.log(computed.shares.amax(-1))
     logarithms = logarithms.masked_fill(largest == -_INFINITY, 0)
-    return torch.matmul(computed.shares, computed.value).to(query.dtype), logarithms
+    result = torch.matmul(computed.shares, computed.value).to(query.dtype)
+    return result if query.is_contiguous() else _heads_last(result), logarithms
 
 
 @row(
@@ -102,11 +103,16 @@ def attention_backward(
     of_query = torch.matmul(of_scores, computed.key) * computed.scale
     of_key = torch.matmul(of_scores.transpose(-1, -2), computed.query)
     of_value = torch.matmul(computed.shares.transpose(-1, -2), gradient)
-    return of_query.to(query.dtype), _per_head(of_key, key), _per_head(of_value, value)
+    return _heads_last(of_query.to(query.dtype)), _per_head(of_key, key), _per_head(of_value, value)
+
+
+def _heads_last(x: Tensor) -> Tensor:
+    """Return a tensor (batch, heads, positions, numbers) whose heads follow the positions in memory."""
+    return x.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def _per_head(gradient: Tensor, operand: Tensor) -> Tensor:
     """Return the sums of a gradient over the heads that share a head of the operand."""
     if gradient.shape[1] != operand.shape[1]:
         gradient = gradient.unflatten(1, (operand.shape[1], -1)).sum(2)
-    return gradient.to(operand.dtype)
+    return _heads_last(gradient.to(operand.dtype))
