@@ -27,7 +27,7 @@ their in-place and `out` forms.
   rounded to f64, and the final result to f32. A product is rounded before it is added, unless the formula contains
   "fused".
 - **Functions** such as exp are sequences of f32 operations, unless the formula contains "in f64". The sequences are in
-  `functions.py`, `maps.py` and `losses.py` of `src/convgrad/spec/elementwise/`.
+  `src/convgrad/spec/elementwise/`.
 - **Random numbers** r come from PyTorch's generator, in row-major order of the indices. They are f64, unless the
   formula names another type.
 - **Types.** bf16 and f16 tensors are converted to f32 first, and the result is rounded to their type once. Only these
@@ -91,8 +91,12 @@ def _lines() -> Iterator[str]:
             yield "\n"
         functions = [row for row in ordered if row.order == order and FUNCTION.fullmatch(short(row.formula))]
         if functions:
-            each = ", ".join(f"`{row.names[0]}` {row.bound.removesuffix(' ulp')}" for row in functions)
-            yield f"The functions of one number have these largest errors, in ulp: {each}.\n\n"
+            by_bound: dict[str, list[str]] = {}
+            for row in functions:
+                by_bound.setdefault(row.bound, []).append(f"`{row.names[0]}`")
+            yield "| functions of one number | largest error |\n|---|---|\n"
+            yield from (f"| {', '.join(names)} | {bound} |\n" for bound, names in by_bound.items())
+            yield "\n"
         yield HEADER
         cells: dict[tuple[str, str], list[str]] = {}
         for row in ordered:

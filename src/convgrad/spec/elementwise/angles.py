@@ -28,10 +28,10 @@ def _parts() -> list[float]:
 
 
 class _Angle(NamedTuple):
-    """An angle as a number of quarter turns, 0 to 3, and a rest from -pi/4 to pi/4."""
+    """An angle as a number of quarter turns, 0 to 3, and a remainder from -pi/4 to pi/4."""
 
     quarter: Number
-    rest: Number
+    remainder: Number
 
 
 def _angle(m: Operations, x: Number) -> _Angle:
@@ -51,9 +51,9 @@ def _angle(m: Operations, x: Number) -> _Angle:
 @ANGLES.add(0.501, wide=True)
 def sin(m: Operations, x: Number) -> Number:
     """Return the sine."""
-    quarter, rest = _angle(m, x)
+    quarter, remainder = _angle(m, x)
     before = m.select(m.equal(quarter, 0.0), 3.0, quarter - 1.0)  # sin(x) = cos(x - pi/2)
-    return m.select(m.equal(x, 0.0), x, turned(m, before, rest))
+    return m.select(m.equal(x, 0.0), x, turned(m, before, remainder))
 
 
 @ANGLES.add(0.501, wide=True)

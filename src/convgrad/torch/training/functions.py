@@ -42,7 +42,8 @@ def add_map(name: str, formula: str, integers: str = PROMOTE) -> None:
     def mapped(self: Tensor) -> Tensor:
         return elements(name, self)
 
-    row(name, formula=f"{formula} {BY_MAP}", bound=error_of(name), integers=integers)(mapped)
+    how = "in f64" if MAPS[name].wide else BY_MAP
+    row(name, formula=f"{formula} {how}", bound=error_of(name), integers=integers)(mapped)
 
 
 for _name in ("exp", "log", "log1p", "expm1", "sigmoid", "tanh", "erf", "sin", "cos", "log2", "log10"):

@@ -44,10 +44,10 @@ def _axis(grid: Tensor, size: int, linear: bool, padding: int, align_corners: bo
         slope = torch.where(moved < 0, -slope, slope)
         moved = moved.abs()
         flips = (moved / span).floor() if span else torch.zeros_like(moved)
-        rest = torch.fmod(moved, span) if span else torch.zeros_like(moved)
+        remainder = torch.fmod(moved, span) if span else torch.zeros_like(moved)
         is_even = flips / 2 == (flips / 2).floor()
         slope = torch.where(is_even, slope, -slope)
-        x = torch.where(is_even, rest + low, span - rest + low)
+        x = torch.where(is_even, remainder + low, span - remainder + low)
     if padding != _ZEROS:
         slope = torch.where((x > 0) & (x < size - 1), slope, 0)
         x = torch.where(x > 0, x, 0).clamp(max=size - 1)  # 0 for NaN

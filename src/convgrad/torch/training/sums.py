@@ -48,7 +48,7 @@ def _from_sums(
     program, (view, _, combined) = ChannelProgram(x.numel()), _arranged(x, None, dims)
     plain, squares = (of in MAPS[name].operands for of in ("total", "squares"))
     sums = program.sums_of("squares", view, plain=plain, products=squares, combined=combined)
-    operands = *[one.reshape(-1) for one in sums], *numbers
+    operands = *[total.reshape(-1) for total in sums], *numbers
     results = program.coefficients(name, (sums[0].size,), operands, 0, dtypes)
     program.run()
     shape = _shape(x, dims, keepdim)
