@@ -175,6 +175,7 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
         )
         for axes in (2, 3)
     },
+    "scatter_add": (lambda d: (d(5, 7), 1, torch.arange(80).reshape(4, 20) % 7, d(5, 20)), {}),
     "index_add": (lambda d: (d(5, 7), 1, torch.arange(20) % 7, d(5, 20)), {"alpha": 2}),
     "embedding_dense_backward": (lambda d: (d(4, 5, 6), torch.arange(20).reshape(4, 5) % 7, 8, 3, False), {}),
     "_log_softmax": (lambda d: (d(*IMAGES), 1, False), {}),
@@ -251,7 +252,7 @@ _EXACT = """
     convolution_backward mm bmm mv dot vdot addmm addmv baddbmm _adaptive_avg_pool2d _adaptive_avg_pool3d
     _adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward upsample_linear1d upsample_bilinear2d
     upsample_trilinear3d upsample_linear1d_backward upsample_bilinear2d_backward upsample_trilinear3d_backward
-    index_add embedding_dense_backward mse_loss smooth_l1_loss huber_loss mse_loss_backward
+    index_add scatter_add embedding_dense_backward mse_loss smooth_l1_loss huber_loss mse_loss_backward
     smooth_l1_loss_backward huber_loss_backward nll_loss2d_forward nll_loss2d_backward
 """
 EXACT = frozenset(_EXACT.split())

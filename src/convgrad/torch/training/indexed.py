@@ -1,4 +1,4 @@
-"""Sums and writes at places that an index selects: index_add, index_put and the gradient of an embedding."""
+"""Sums and writes at places that an index selects, and the gradient of an embedding."""
 
 from __future__ import annotations
 
@@ -111,3 +111,27 @@ def index_put(
         with np.errstate(all="ignore"):  # PyTorch does not warn of infinite and NaN terms
             np.add.at(flat.numpy().reshape(-1), places.reshape(-1).numpy(), rows.numpy().reshape(-1))
     return self if flat.data_ptr() == self.data_ptr() else self.copy_(flat.reshape(self.shape))
+
+
+@row(
+    "scatter_add",
+    formula="self + each element of src at its place along dim, in the row-major order of index",
+    order=SEQUENTIAL,
+    bound=_BOUND,
+)
+def scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """Return self plus the elements of src, each at the place along a dimension that index has for it."""
+    if self.dtype != src.dtype:
+        raise RuntimeError(f"scatter_add: self and src must have one dtype; got {self.dtype} and {src.dtype}")
+    sums = self.float().clone(memory_format=torch.contiguous_format)
+    if index.numel():
+        extents = self.shape or (1,)
+        if not 0 <= int(index.min()) <= int(index.max()) < extents[dim]:
+            raise RuntimeError(f"scatter_add: index must be from 0 to {extents[dim] - 1}")
+        places = index.to(torch.int64)
+        for axis, stride in enumerate(sums.stride()):
+            own = torch.arange(index.shape[axis]).reshape([-1 if axis == other else 1 for other in range(self.dim())])
+            places = (index if axis == dim % self.dim() else own) * stride + (places if axis else 0)
+        terms = src[tuple([slice(extent) for extent in index.shape])]
+        _add_rows(sums.view(-1, 1), places, terms.reshape(-1, 1))
+    return sums.to(self.dtype)
