@@ -67,6 +67,9 @@ def rows(which: str) -> Found:
                 dtype = dtypes[number % len(dtypes)]
                 draw = row_cases.drawing(dtype, last, integers=False)
                 yield f"{name} {dtype}", digest(row_cases.results(name, draw))
+            for name, composite in row_cases.COMPOSITES.items():
+                torch.manual_seed(0)
+                yield f"{name} {dtypes[0]}", digest(composite(row_cases.drawing(dtypes[0], last, integers=False)))
 
 
 def made(which: str) -> dict[str, list[str]]:

@@ -42,6 +42,7 @@ def _with_nan(d: Draw) -> torch.Tensor:
     return torch.where(x.abs() < 0.3, math.nan, x) if x.is_floating_point() else x
 
 
+_FUNCTIONS = "exp exp2 sigmoid tanh sin cos tan sinh cosh asinh atan"
 _GRID = 2, 3, 4, 5, 6
 _CONV = (2, 1), (1, 0), (1, 1)
 _STATS = False, 0.25, 0.5
@@ -82,9 +83,16 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
     "prod.dim_int": (lambda d: (d(*IMAGES), 1), {}),
     "pow.Scalar": (lambda d: (10000.0, d(*IMAGES)), {}),
     **{
-        name: (lambda d: (d(*IMAGES),), {}) for name in ("exp", "sigmoid", "tanh", "log_sigmoid_forward", "sin", "cos")
+        name: (lambda d: (d(*IMAGES),), {})
+        for name in (*_FUNCTIONS.split(), "log_sigmoid_forward")
     },
-    **{name: (lambda d: (abs(d(*IMAGES)) + 1,), {}) for name in ("log", "log2", "log10")},
+    **{name: (lambda d: (abs(d(*IMAGES)) + 1,), {}) for name in ("log", "log2", "log10", "acosh")},
+    **{name: (lambda d: (d(*IMAGES) / 8,), {}) for name in ("asin", "acos", "atanh")},
+    **{name: (lambda d: (d(*IMAGES), d(*IMAGES)), {}) for name in ("atan2", "logaddexp")},
+    "linspace.out": (lambda d: (0.5, 900.0, 999), {"out": torch.empty(0)}),
+    "logspace.out": (lambda d: (-2.0, 3.0, 999, 7.0), {"out": torch.empty(0)}),
+    "nansum": (lambda d: (_with_nan(d), [0, 3]), {}),
+    "trace": (lambda d: (d(60, 50),), {}),
     **{name: (lambda d: (d(*IMAGES),), {}) for name in ("erf", "expm1", "silu", "softplus", "mish", "softshrink")},
     "silu_backward": (lambda d: (d(*IMAGES), d(*IMAGES)), {}),
     "mish_backward": (lambda d: (d(*IMAGES), d(*IMAGES)), {}),
@@ -175,6 +183,10 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
         )
         for axes in (2, 3)
     },
+    "scatter_reduce.two": (
+        lambda d: (d(5, 7), 1, torch.arange(80).reshape(4, 20) % 5, d(5, 20), "mean"),
+        {"include_self": False},
+    ),
     "scatter_add": (lambda d: (d(5, 7), 1, torch.arange(80).reshape(4, 20) % 7, d(5, 20)), {}),
     "index_add": (lambda d: (d(5, 7), 1, torch.arange(20) % 7, d(5, 20)), {"alpha": 2}),
     "embedding_dense_backward": (lambda d: (d(4, 5, 6), torch.arange(20).reshape(4, 5) % 7, 8, 3, False), {}),
@@ -245,6 +257,16 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
         for name in ("_fused_adam_", "_fused_adamw_")
     },
 }  # fmt: skip
+COMPOSITES: dict[str, Callable[[Draw], Any]] = {  # operators of PyTorch that only call others
+    "hann_window": lambda d: torch.hann_window(1001),
+    "hamming_window": lambda d: torch.hamming_window(1001, False),
+    "blackman_window": lambda d: torch.blackman_window(1001),
+    "affine_grid_generator": lambda d: torch.nn.functional.affine_grid(d(3, 2, 3).float(), [3, 1, 17, 13]),
+    "dist": lambda d: torch.dist(d(*IMAGES), d(*IMAGES)),
+    "ldexp": lambda d: torch.ldexp(d(*IMAGES), torch.arange(8)),
+    "multinomial": lambda d: [torch.multinomial(abs(d(50, 60)).float() + 1, 40, again) for again in (False, True)],
+    "xlogy": lambda d: (torch.xlogy(d(*IMAGES), 3.0), torch.xlogy(3.0, abs(d(*IMAGES)))),
+}
 # Their results are exact on small integers, so PyTorch's results in f64 have the same values.
 _EXACT = """
     add.Tensor sub.Tensor rsub.Tensor lerp.Scalar lerp.Tensor addcmul addcdiv sqrt rsqrt pow.Tensor_Scalar

@@ -180,7 +180,7 @@ def test_warning_where_not_strict() -> None:
         lambda: torch.lerp(torch.ones(2), torch.ones(2), 1 + 0j),
         lambda: torch.addcmul(torch.ones(2), torch.ones(2), torch.ones(2), value=1 + 0j),
         lambda: torch.linalg.vector_norm(torch.ones(2), 3),
-        lambda: torch.ones(2).sinh(),
+        lambda: torch.ones(2).erfc(),
         lambda: F.scaled_dot_product_attention(*[torch.ones(1, 1, 4, 8, dtype=torch.float64)] * 3),
         lambda: nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()(torch.ones(1, 4, 8)),
     ],

@@ -1,13 +1,13 @@
-"""Sine and cosine of f32 numbers of any size, as maps in f64."""
+"""Trigonometric functions of f32 numbers of any size, and their inverse functions, as maps in f64."""
 
 from __future__ import annotations
 
 from math import pi
 from typing import NamedTuple
 
-from convgrad.spec.elementwise.arithmetic import Number, Operations
+from convgrad.spec.elementwise.arithmetic import Condition, Number, Operations
 from convgrad.spec.elementwise.definition import Maps
-from convgrad.spec.elementwise.wide import turned
+from convgrad.spec.elementwise.wide import polynomial, turned
 
 ANGLES = Maps()
 
@@ -48,15 +48,83 @@ def _angle(m: Operations, x: Number) -> _Angle:
     return _Angle(nearest - m.floor(nearest * 0.25) * 4.0, ((quarters - nearest) + lost) * (pi / 2))
 
 
-@ANGLES.add(0.501, wide=True)
-def sin(m: Operations, x: Number) -> Number:
-    """Return the sine."""
+def _sine(m: Operations, x: Number) -> Number:
     quarter, remainder = _angle(m, x)
     before = m.select(m.equal(quarter, 0.0), 3.0, quarter - 1.0)  # sin(x) = cos(x - pi/2)
     return m.select(m.equal(x, 0.0), x, turned(m, before, remainder))
 
 
 @ANGLES.add(0.501, wide=True)
+def sin(m: Operations, x: Number) -> Number:
+    """Return the sine."""
+    return _sine(m, x)
+
+
+@ANGLES.add(0.501, wide=True)
 def cos(m: Operations, x: Number) -> Number:
     """Return the cosine."""
     return turned(m, *_angle(m, x))
+
+
+@ANGLES.add(0.501, wide=True)
+def tan(m: Operations, x: Number) -> Number:
+    """Return the tangent."""
+    return _sine(m, x) / turned(m, *_angle(m, x))
+
+
+# -- inverse functions ---------------------------------------------------------------------------------------------
+
+_ATAN = [(-1) ** k / (2 * k + 1) for k in range(16)]  # abs(t) <= tan(pi/16): the remainder is below 2^-70
+
+
+def _half_tangent(m: Operations, t: Number) -> Number:
+    """Return the tangent of half the angle whose tangent is t."""
+    return t / (m.sqrt(t * t + 1.0) + 1.0)
+
+
+def _arc(m: Operations, x: Number) -> Number:
+    """Return the angle whose tangent is x."""
+    size = m.abs(x)
+    is_large = m.less(1.0, size)
+    t = _half_tangent(m, _half_tangent(m, m.select(is_large, 1.0 / size, size)))
+    angle = t * polynomial(t * t, _ATAN) * 4.0
+    angle = m.select(is_large, pi / 2 - angle, angle)
+    return m.select(m.equal(x, 0.0), x, m.select(m.less(x, 0.0), -angle, angle))
+
+
+@ANGLES.add(0.501, wide=True)
+def atan(m: Operations, x: Number) -> Number:
+    """Return the arcus tangent."""
+    return _arc(m, x)
+
+
+def _is_negative(m: Operations, x: Number) -> Condition:
+    """Return whether a number has a minus sign, also a zero; False for NaN."""
+    return m.less(m.select(m.equal(x, 0.0), 1.0 / x, x), 0.0)
+
+
+def _point(m: Operations, y: Number, x: Number) -> Number:
+    """Return the angle of the point (x, y)."""
+    tangent = m.abs(y) / m.abs(x)
+    tangent = m.select(m.equal(m.abs(y), m.abs(x)), m.select(m.equal(y, 0.0), 0.0, 1.0), tangent)
+    angle = _arc(m, tangent)
+    angle = m.select(_is_negative(m, x), pi - angle, angle)
+    return m.select(_is_negative(m, y), -angle, angle)
+
+
+@ANGLES.add(wide=True)
+def atan2(m: Operations, y: Number, x: Number) -> Number:
+    """Return the angle of the point (x, y)."""
+    return _point(m, y, x)
+
+
+@ANGLES.add(0.501, wide=True)
+def asin(m: Operations, x: Number) -> Number:
+    """Return the arcus sine."""
+    return _point(m, x, m.sqrt((1.0 - x) * (x + 1.0)))
+
+
+@ANGLES.add(0.501, wide=True)
+def acos(m: Operations, x: Number) -> Number:
+    """Return the arcus cosine."""
+    return _point(m, m.sqrt((1.0 - x) * (x + 1.0)), x)

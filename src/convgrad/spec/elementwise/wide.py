@@ -15,10 +15,11 @@ _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # 
 _EXP = [1 / math.factorial(k) for k in range(14)]  # |r| <= ln(2)/2: the remainder is below 2^-59
 _ATANH = [2 / k for k in range(1, 24, 2)]  # |s| <= 0.172: the remainder is below 2^-60
 _COS = [(-1) ** k / math.factorial(2 * k) for k in range(9)]  # abs(angle) <= pi/4: the remainder is below 2^-58
+_SINH = [1 / math.factorial(2 * k + 1) for k in range(10)]  # abs(x) <= 1: the remainder is below 2^-65
 _SIN = [(-1) ** k / math.factorial(2 * k + 1) for k in range(9)]
 
 
-def _polynomial(x: Number, coefficients: list[float]) -> Number:
+def polynomial(x: Number, coefficients: list[float]) -> Number:
     """Return a polynomial by Horner's rule, with two roundings per coefficient; they begin with that of x^0."""
     value: Operand = coefficients[-1]
     for coefficient in coefficients[-2::-1]:
@@ -29,7 +30,7 @@ def _polynomial(x: Number, coefficients: list[float]) -> Number:
 def _log_near_1(f: Number) -> Number:
     """Return log(1 + f) = 2 atanh(f/(2 + f)) for f from -0.3 to 0.42."""
     s = f / (2.0 + f)
-    return s * _polynomial(s * s, _ATANH)
+    return s * polynomial(s * s, _ATANH)
 
 
 def log64(m: Operations, x: Number) -> Number:
@@ -48,7 +49,7 @@ def exp64(m: Operations, x: Number) -> Number:
     """Return exp(x), with a relative error below 2^-50."""
     x = bounded(m, x, 800.0)
     power = m.floor(x * _LOG2_E + 0.5)
-    value = _polynomial((x - power * _LN2_HIGH) - power * _LN2_LOW, _EXP)
+    value = polynomial((x - power * _LN2_HIGH) - power * _LN2_LOW, _EXP)
     half = m.floor(power * 0.5)  # in two steps, so that neither factor overflows
     return (value * m.power_of_two(half)) * m.power_of_two(power - half)
 
@@ -81,10 +82,58 @@ def _cos64(m: Operations, turns: Number) -> Number:
 def turned(m: Operations, quarter: Number, angle: Number) -> Number:
     """Return the cosine of an angle from -pi/4 to pi/4 that is turned by 0 to 4 quarters."""
     square = angle * angle
-    cosine, sine = _polynomial(square, _COS), angle * _polynomial(square, _SIN)
+    cosine, sine = polynomial(square, _COS), angle * polynomial(square, _SIN)
     value = m.select(m.equal(quarter, 1.0), sine, m.select(m.equal(quarter, 3.0), sine, cosine))
     # cos, -sin, -cos, sin, cos
     return m.select(m.equal(quarter, 1.0), -value, m.select(m.equal(quarter, 2.0), -value, value))
+
+
+@WIDE.add(0.501, wide=True)
+def exp2(m: Operations, x: Number) -> Number:
+    """Return 2^x."""
+    return exp64(m, x * math.log(2))
+
+
+@WIDE.add(0.501, wide=True)
+def sinh(m: Operations, x: Number) -> Number:
+    """Return the hyperbolic sine."""
+    near = x * polynomial(x * x, _SINH)
+    return m.select(m.less(m.abs(x), 1.0), near, (exp64(m, x) - exp64(m, -x)) * 0.5)
+
+
+@WIDE.add(0.501, wide=True)
+def cosh(m: Operations, x: Number) -> Number:
+    """Return the hyperbolic cosine."""
+    return (exp64(m, x) + exp64(m, -x)) * 0.5
+
+
+@WIDE.add(0.501, wide=True)
+def asinh(m: Operations, x: Number) -> Number:
+    """Return the inverse hyperbolic sine."""
+    size = m.abs(x)
+    value = log1p64(m, size + size * size / (m.sqrt(size * size + 1.0) + 1.0))
+    value = m.select(m.equal(size, math.inf), size, value)
+    return m.select(m.equal(x, 0.0), x, m.select(m.less(x, 0.0), -value, value))
+
+
+@WIDE.add(0.501, wide=True)
+def acosh(m: Operations, x: Number) -> Number:
+    """Return the inverse hyperbolic cosine."""
+    above = x - 1.0
+    return m.select(m.less(x, 1.0), math.nan, log1p64(m, above + m.sqrt(above * 2.0 + above * above)))
+
+
+@WIDE.add(0.501, wide=True)
+def atanh(m: Operations, x: Number) -> Number:
+    """Return the inverse hyperbolic tangent."""
+    return (log1p64(m, x) - log1p64(m, -x)) * 0.5
+
+
+@WIDE.add(wide=True)
+def logaddexp(m: Operations, x: Number, y: Number) -> Number:
+    """Return log(exp(x) + exp(y))."""
+    distance = m.select(m.equal(x, y), 0.0, m.abs(x - y))
+    return m.select(m.less(x, y), y, x) + log1p64(m, exp64(m, -distance))
 
 
 @WIDE.add(wide=True)

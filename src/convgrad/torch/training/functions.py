@@ -46,7 +46,10 @@ def add_map(name: str, formula: str, integers: str = PROMOTE) -> None:
     row(name, formula=f"{formula} {how}", bound=error_of(name), integers=integers)(mapped)
 
 
-for _name in ("exp", "log", "log1p", "expm1", "sigmoid", "tanh", "erf", "sin", "cos", "log2", "log10"):
+_FUNCTIONS = """
+    exp exp2 expm1 log log2 log10 log1p sigmoid tanh erf sin cos tan asin acos atan sinh cosh asinh acosh atanh
+"""
+for _name in _FUNCTIONS.split():
     add_map(_name, f"{_name}(self)")
 
 
@@ -82,7 +85,23 @@ def log_sigmoid_backward(grad_output: Tensor, self: Tensor, buffer: Tensor) -> T
     return elements("log_sigmoid_backward", grad_output, self)
 
 
-@row("xlogy.Tensor", formula=f"self * log(other), 0 if self is 0, {BY_MAP}", bound="2 ulp")
+@row("atan2", formula="the angle of the point (other, self) in f64", bound="0.501 ulp", integers=PROMOTE)
+def atan2(self: Tensor, other: Tensor) -> Tensor:
+    """Return the angle of a point."""
+    return elements("atan2", self, other)
+
+
+@row("logaddexp", formula="log(exp(self) + exp(other)) in f64", bound="0.501 ulp + 2^-50")
+def logaddexp(self: Tensor, other: Tensor) -> Tensor:
+    """Return the logarithm of a sum of exponentials."""
+    return elements("logaddexp", self, other)
+
+
+@row(
+    "xlogy.Tensor",
+    formula=f"self * log(other), 0 if self is 0, {BY_MAP}",
+    bound="2 ulp",
+)
 def xlogy(self: Tensor, other: Tensor) -> Tensor:
     """Return self * log(other)."""
     return elements("xlogy", self, other)

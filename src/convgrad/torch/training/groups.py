@@ -76,7 +76,8 @@ def group_of(name: str) -> str:
 _COMPOSITES = """
     add sub rsub mean _convolution norm logsumexp linalg_norm matmul linear _batch_norm_impl_index smooth_l1_loss
     huber_loss_backward smooth_l1_loss_backward _euclidean_dist std_mean l1_loss _safe_softmax
-    rand rand_like randn randn_like uniform bernoulli exponential index_put random normal arange
+    rand rand_like randn randn_like uniform bernoulli exponential index_put random normal arange linspace logspace
+    hann_window hamming_window blackman_window affine_grid_generator dist ldexp multinomial xlogy
 """
 _MADE_OF_OTHERS = frozenset(_COMPOSITES.split())  # they only call other operators, which have groups of their own
 

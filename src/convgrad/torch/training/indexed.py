@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import inf, prod
 
 import numpy as np
 import torch
@@ -113,6 +113,19 @@ def index_put(
     return self if flat.data_ptr() == self.data_ptr() else self.copy_(flat.reshape(self.shape))
 
 
+def _scattered(self: Tensor, dim: int, index: Tensor, src: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the places of a contiguous tensor like self to which elements of src belong, and these elements."""
+    if self.dtype != src.dtype:
+        raise RuntimeError(f"scatter: self and src must have one dtype; got {self.dtype} and {src.dtype}")
+    extents, places = self.shape or (1,), index.to(torch.int64)
+    if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < extents[dim]:
+        raise RuntimeError(f"scatter: index must be from 0 to {extents[dim] - 1}")
+    for axis, extent in enumerate(self.shape):
+        own = torch.arange(index.shape[axis]).reshape([-1 if axis == other else 1 for other in range(self.dim())])
+        places = (index if axis == dim % self.dim() else own) + (places * extent if axis else 0)
+    return places.reshape(-1), src[tuple([slice(count) for count in index.shape])].reshape(-1)
+
+
 @row(
     "scatter_add",
     formula="self + each element of src at its place along dim, in the row-major order of index",
@@ -121,17 +134,37 @@ def index_put(
 )
 def scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """Return self plus the elements of src, each at the place along a dimension that index has for it."""
-    if self.dtype != src.dtype:
-        raise RuntimeError(f"scatter_add: self and src must have one dtype; got {self.dtype} and {src.dtype}")
+    return scatter_reduce(self, dim, index, src, "sum")
+
+
+_REDUCE = {"prod": (np.multiply, 1.0), "amax": (np.maximum, -inf), "amin": (np.minimum, inf)}  # and its neutral number
+
+
+@row(
+    "scatter_reduce.two",
+    formula="sum, product, largest or smallest of the elements at each place, in the row-major order of index; "
+    "mean is sum / count",
+    order=SEQUENTIAL,
+    bound=_BOUND,
+)
+def scatter_reduce(
+    self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """Return self combined with the elements of src at the places that index has for them."""
+    if reduce not in (*_REDUCE, "sum", "mean"):
+        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}.")
+    places, terms = _scattered(self, dim, index, src)
+    ufunc, neutral = _REDUCE.get(reduce, (None, 0.0))
     sums = self.float().clone(memory_format=torch.contiguous_format)
-    if index.numel():
-        extents = self.shape or (1,)
-        if not 0 <= int(index.min()) <= int(index.max()) < extents[dim]:
-            raise RuntimeError(f"scatter_add: index must be from 0 to {extents[dim] - 1}")
-        places = index.to(torch.int64)
-        for axis, stride in enumerate(sums.stride()):
-            own = torch.arange(index.shape[axis]).reshape([-1 if axis == other else 1 for other in range(self.dim())])
-            places = (index if axis == dim % self.dim() else own) * stride + (places if axis else 0)
-        terms = src[tuple([slice(extent) for extent in index.shape])]
-        _add_rows(sums.view(-1, 1), places, terms.reshape(-1, 1))
+    flat = sums.view(-1)
+    if not include_self:
+        flat[places] = neutral
+    if ufunc is None:
+        _add_rows(flat.view(-1, 1), places, terms.unsqueeze(1))
+    else:
+        with np.errstate(all="ignore"):  # PyTorch does not warn of NaN
+            ufunc.at(flat.detach().numpy(), places.numpy(), terms.float().detach().numpy())
+    if reduce == "mean":
+        counts = torch.bincount(places, minlength=flat.numel()) + include_self
+        flat /= counts.clamp(min=1)
     return sums.to(self.dtype)

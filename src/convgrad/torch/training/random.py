@@ -170,3 +170,42 @@ def arange(start: float, end: float, step: float = 1, *, out: Tensor) -> Tensor:
     if number >= 1 << 48:  # more than any memory has
         raise RuntimeError(f"arange has {number:.0e} numbers, which are too many")
     return (torch.arange(number).to(torch.float64) * step + start).to(out.dtype)
+
+
+def _spaced(start: float, end: float, steps: int, out: Tensor) -> Tensor:
+    """Return ``steps`` f64 numbers at equal distances, which both ends are among, for a tensor ``out``."""
+    if steps < 0:
+        raise RuntimeError(f"number of steps must be non-negative; got {steps}")
+    if out.dtype != torch.float64:
+        check_numbers(start, end)
+    index = torch.arange(steps).to(torch.float64)
+    step = (end - start) / (steps - 1) if steps > 1 else 0.0
+    return torch.where(index < max(steps // 2, 1), index * step + start, end - (steps - 1 - index) * step)
+
+
+@row(
+    "linspace.out",
+    formula="start + step * index in the first half, else end - step * (steps - 1 - index), in f64",
+    bound="0.501 ulp, and 2^-52 max(abs(start), abs(end))",
+    types=ELEMENTWISE,
+    integers=SERVE,
+)
+def linspace(start: float, end: float, steps: int, *, out: Tensor) -> Tensor:
+    """Return numbers from one to another at equal distances."""
+    return _spaced(start, end, steps, out).to(out.dtype)
+
+
+@row(
+    "logspace.out",
+    formula="base to the powers of linspace in f64",
+    bound="0.501 ulp for exponents up to 100",
+    types=ELEMENTWISE,
+    integers=SERVE,
+)
+def logspace(start: float, end: float, steps: int, base: float = 10.0, *, out: Tensor) -> Tensor:
+    """Return powers of a base whose exponents have equal distances."""
+    exponents = _spaced(start, end, steps, out)
+    program = ChannelProgram(steps)
+    (powers,) = program.coefficients("power", (steps,), [float(base), exponents], 0, [torch.float64])
+    program.run()
+    return powers.to(out.dtype)

@@ -138,6 +138,18 @@ def sums(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Dtype 
     return _from_sums("mean", self, dim, keepdim, [_served(dtype or self.dtype)], [1.0])[0]
 
 
+@row("nansum", formula="sum of self without NaN", order=SECTIONS, bound=_DEPTH)
+def nansum(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Dtype = None, out: Out = None) -> Tensor:
+    """Return the sums over dimensions of all elements that are not NaN."""
+    return sums(torch.where(self.isnan(), 0, self), dim, keepdim, dtype=dtype, out=out)
+
+
+@row("trace", formula="sum of the diagonal of self", order=SECTIONS, bound=_DEPTH)
+def trace(self: Tensor) -> Tensor:
+    """Return the sum of the diagonal of a matrix."""
+    return sums(self.diagonal())
+
+
 @row("mean", "mean.dim", formula="sum / count", order=SECTIONS, bound="h v sum(abs(self)) / count + u abs(result)")
 def mean(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Dtype = None, out: Out = None) -> Tensor:
     """Return the means over dimensions. They have the type of ``out`` if no other type is given."""
