@@ -278,7 +278,8 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
         passes = not is_float and row.integers == PASS and not getattr(kwargs.get("dtype"), "is_floating_point", False)
         to_aten = passes or (passed_on is not None and not is_low and passed_on(*args, **kwargs))
         computes = is_checked and not (to_aten or row.corrects)
-        forms = expected(operator, caller_args, kwargs) if computes else None  # also raises
+        called = operator if caller_args is args else operator.overloadpacket  # overloads for tensors take no numbers
+        forms = expected(called, caller_args, kwargs) if computes else None  # also raises
         if len(ways) >= _KINDS:
             ways.clear()
         ways[kind] = _Way(None, bool(to_aten), not is_float and row.integers == PROMOTE, forms, Replays())
