@@ -21,6 +21,7 @@ from convgrad.spec.elementwise.table import MAPS
 
 AT_ONCE = 1 << 20  # numbers, whose f64 values fit into a cache
 _EXPONENT = 0x7FF0_0000_0000_0000  # the bits that an f64 number shares with the power of two below it
+_IN_F64 = "sin cos tan asin acos atan sinh cosh asinh acosh atanh exp2 log2 log10"
 Function = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -48,6 +49,7 @@ EXACT: dict[str, Function] = {
     "mish": torch.nn.functional.mish,
     "gelu": lambda x: x * _normal(x),
     "gelu_tanh": lambda x: x * torch.sigmoid(_argument(x)),
+    **{name: getattr(torch, name) for name in _IN_F64.split()},
 }
 
 
@@ -85,9 +87,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("names", nargs="*", default=list(EXACT), metavar="NAME", help="functions (default: all)")
     options = parser.parse_args(arguments)
     failed = False
-    print("function,ulp,number,limit")
+    print("function,ulp,number,limit,every")
     for name in options.names:
         error, where = worst(name, options.every)
         failed |= error > MAPS[name].ulps
-        print(f"{name},{error:.3f},{where!r},{MAPS[name].ulps:g}", flush=True)
+        print(f"{name},{error:.3f},{where!r},{MAPS[name].ulps:g},{options.every}", flush=True)
     return int(failed)
