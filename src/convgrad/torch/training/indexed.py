@@ -55,7 +55,8 @@ def index_add(
     (to, (x, y)), dim = common_type(self, source), dim % max(self.dim(), 1)
     slices = source.shape if self.dim() or source.dim() else (1,)
     if slices != (*self.shape[:dim], index.numel(), *self.shape[dim:][1:]):
-        raise RuntimeError(f"index_add: source must have a slice per index; got {tuple(source.shape)}")
+        kind = RuntimeError if self.dim() else IndexError  # as PyTorch does
+        raise kind(f"index_add: source must have a slice per index; got {tuple(source.shape)}")
     if not self.numel():
         return self.clone().to(to)
     if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < (self.shape[dim] if self.dim() else 1):
