@@ -79,6 +79,28 @@ CALLS: dict[str, Call] = {
     "integers to an integer": lambda: torch.arange(3) ** 2,
     "integers to a float": lambda: torch.arange(3) ** 1.5,
     "rows of another shape": lambda: x(3, 4).index_add(0, torch.tensor([0, 1]), x(2, 1)),
+    **{
+        f"{name} in index_add": lambda self=self, index=index, source=source: torch.index_add(
+            self, 0, index, source, out=torch.empty_like(self)
+        )
+        for name, self, index, source in (
+            ("two terms of one", torch.tensor(1.0), torch.tensor([0, 0]), torch.tensor(2.0)),
+            ("a float index", x(4), torch.tensor([0.0, 1.2]), x(2)),
+            ("a source of another type", x(4), torch.tensor([0, 1]), x(2, dtype=BF16)),
+        )
+    },
+    "cells of no position": lambda: torch.ops.aten._adaptive_avg_pool2d(x(1, 3, 0, 4), [2, 2]),
+    "cells along three axes": lambda: torch.ops.aten._adaptive_avg_pool2d(x(1, 2, 4, 4), [2, 2, 2]),
+    "cells of another rank": lambda: torch.ops.aten._adaptive_avg_pool2d_backward(x(3, 2, 2), x(1, 3, 4, 4)),
+    "the gradient of no grid": lambda: torch.ops.aten.grid_sampler_2d_backward(
+        x(0, 2, 1, 2), x(0, 2, 3, 3), x(0, 1, 2, 2), 0, 0, False, [True, True]
+    ),
+    **{
+        f"a scale of {scale}": lambda scale=scale: torch.ops.aten.upsample_linear1d_backward(
+            x(1, 1, 6), [6], [1, 1, 4], False, scale
+        )
+        for scale in (1e-30, float("nan"), -1.0)
+    },
     "a larger matrix": lambda: torch.addmm(x(2, 3, 4), x(3, 5), x(5, 4)),
     "factors that do not fit": lambda: torch.mm(x(2, 0), x(3, 4)),
     "weights of another length": lambda: F.nll_loss(x(3, 4), torch.tensor([0, 1, 2]), x(5)),

@@ -140,7 +140,7 @@ def _sampled_backward(
             dot = (g * samples.of_corner(corner)).sum(1)
             slopes = [total + dot * samples.weight(corner.sides, axis) for axis, total in enumerate(slopes)]
     of_grid = [total.view_as(axis.slope) * axis.slope for total, axis in zip(slopes, samples.axes, strict=True)]
-    gradient = of_input.reshape(images, *input.shape[2:], -1).movedim(-1, 1)
+    gradient = of_input.reshape(images, *input.shape[2:], input.shape[1]).movedim(-1, 1)
     return (
         _formatted(gradient, input) if output_mask[0] else None,
         torch.stack(of_grid[::-1], -1).to(grid.dtype),

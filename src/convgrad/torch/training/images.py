@@ -71,8 +71,10 @@ def _overlaps(extents: Sizes, sizes: Sizes) -> tuple[Integers, Integers, Integer
     """Return the cells and the positions of all overlaps in row-major order, and how many positions each cell has."""
     cells, positions = np.zeros((2, 1), np.int64)
     for extent, size in zip(extents, sizes, strict=True):
-        number, place = np.arange(size)[:, None], np.arange(extent)
-        cell, position = np.nonzero((number * extent // size <= place) & (place < -(-(number + 1) * extent // size)))
+        numbers = np.arange(size)
+        begins, ends = numbers * extent // size, -(-(numbers + 1) * extent // size)
+        cell = np.repeat(numbers, ends - begins)
+        position = np.arange(len(cell)) + (begins - np.cumsum(ends - begins) + ends - begins)[cell]
         cells, positions = (cells[:, None] * size + cell).ravel(), (positions[:, None] * extent + position).ravel()
     return cells, positions, np.bincount(cells, minlength=prod(sizes))
 
@@ -85,16 +87,10 @@ def _cells(extents: Sizes, sizes: Sizes) -> tuple[Table, Integers]:
     return table_of(len(counts) * largest, cells * largest + ranks_of(cells), positions, 1), counts
 
 
-@row(
-    "_adaptive_avg_pool2d",
-    "_adaptive_avg_pool3d",
-    formula="sum of the positions of a cell / their number",
-    order=SECTIONS,
-    bound="h v sum(abs(self)) / count + u abs(result)",
-)
-def adaptive_average(self: Tensor, output_size: Sequence[int]) -> Tensor:
-    """Return the means over cells that divide each image."""
-    axes = len(output_size)
+def _adaptive_average(axes: int, self: Tensor, output_size: Sequence[int]) -> Tensor:
+    """Return the means over cells that divide each image along the last ``axes`` axes."""
+    if len(output_size) != axes or 0 in self.shape[-axes:]:
+        raise RuntimeError(f"adaptive_avg_pool{axes}d: got {tuple(self.shape)} and an output_size of {[*output_size]}")
     images, extents = _Images.like(self, axes), tuple(self.shape[-axes:])
     result = images.empty(output_size, self.dtype)
     if not result.numel():
@@ -123,6 +119,9 @@ def _cells_backward(extents: Sizes, sizes: Sizes) -> tuple[Table, Tensor]:
 
 def _adaptive_average_backward(axes: int, grad_output: Tensor, self: Tensor) -> Tensor:
     """Return the gradient of adaptive average pooling along the last ``axes`` axes."""
+    if grad_output.shape[:-axes] != self.shape[:-axes]:
+        shapes = tuple(grad_output.shape), tuple(self.shape)
+        raise RuntimeError(f"adaptive_avg_pool{axes}d: grad_output and self must have the same channels; got {shapes}")
     images, extents = _Images.like(self, axes), tuple(self.shape[-axes:])
     gradient = images.empty(extents, self.dtype)
     if not gradient.numel():
@@ -141,6 +140,12 @@ def _adaptive_average_backward(axes: int, grad_output: Tensor, self: Tensor) -> 
 
 for _axes in (2, 3):
     row(
+        f"_adaptive_avg_pool{_axes}d",
+        formula="sum of the positions of a cell / their number",
+        order=SECTIONS,
+        bound="h v sum(abs(self)) / count + u abs(result)",
+    )(partial(_adaptive_average, _axes))
+    row(
         f"_adaptive_avg_pool{_axes}d_backward",
         formula="sum of grad_output / count over the cells that contain a position, in row-major order",
         order=SEQUENTIAL,
@@ -153,6 +158,7 @@ for _axes in (2, 3):
 Scales = Sequence[float | None]
 _Floats = NDArray[np.float64]
 _Terms = tuple[Integers, NDArray[np.float32]]  # the neighbours of each output along an axis, and their weights
+_MAX_STEP = 2.0**31  # more than any axis has, so that positions are integers of 64 bits
 _CUBIC, _CUBIC_OF_MEANS = -0.75, -0.5  # PyTorch's slopes of the cubic weight at a distance of 1
 
 
@@ -160,13 +166,13 @@ def _step(extent: int, size: int, align_corners: bool, scale: float | None) -> f
     """Return the distance of two outputs."""
     if align_corners:
         return (extent - 1) / (size - 1) if size > 1 else 0.0
-    return 1 / scale if scale else extent / size
+    return min(1 / scale, _MAX_STEP) if scale is not None and scale > 0 else extent / size
 
 
 def _places(extent: int, size: int, align_corners: bool, scale: float | None) -> _Floats:
-    """Return where the outputs are."""
+    """Return where the outputs are; those beyond the end of the axis are at its end."""
     step, numbers = _step(extent, size, align_corners, scale), np.arange(float(size))
-    return numbers * step if align_corners else (numbers + 0.5) * step - 0.5
+    return numbers * step if align_corners else np.minimum((numbers + 0.5) * step - 0.5, extent)
 
 
 def _cubic(distance: _Floats, slope: float) -> _Floats:
@@ -203,7 +209,8 @@ def _of_means(
     begins, ends = begins.clip(0, extent), ends.clip(0, extent)
     neighbours = begins[:, None] + np.arange(max(int((ends - begins).max()), 1))
     weights = np.where(neighbours < ends[:, None], weight((neighbours - centers[:, None] + 0.5) / wider), 0)
-    weights /= weights.sum(1, keepdims=True)
+    totals = weights.sum(1, keepdims=True)
+    weights /= np.where(totals, totals, 1)  # an output beyond the image has no neighbours
     return neighbours.clip(0, extent - 1), weights.astype(np.float32)
 
 

@@ -17,6 +17,7 @@ from convgrad.torch.training.row import ELEMENTWISE, LOW, SEQUENTIAL, SERVE, com
 from convgrad.torch.training.tensors import check_numbers, memory_bytes, read_address, write_address
 
 _BOUND = "(number of terms) u sum(abs(terms))"
+_PLACES = torch.int32, torch.int64
 _MASKS = torch.bool, torch.uint8
 
 
@@ -48,13 +49,18 @@ def index_add(
 ) -> Tensor:
     """Return self plus the slices of source at the places of index."""
     check_numbers(alpha)
+    if index.dtype not in _PLACES or self.dtype != source.dtype:
+        types = index.dtype, self.dtype, source.dtype
+        raise RuntimeError(f"index_add: index must be i32 or i64, and self and source have one type; got {types}")
     (to, (x, y)), dim = common_type(self, source), dim % max(self.dim(), 1)
-    if self.dim() and source.shape != (*self.shape[:dim], index.numel(), *self.shape[dim:][1:]):
-        raise RuntimeError(f"index_add: source must have a slice per index; got {tuple(source.shape)}")
+    slices = source.shape if self.dim() or source.dim() else (1,)
+    if slices != (*self.shape[:dim], index.numel(), *self.shape[dim:][1:]):
+        kind = RuntimeError if self.dim() else IndexError  # as PyTorch does
+        raise kind(f"index_add: source must have a slice per index; got {tuple(source.shape)}")
     if not self.numel():
         return self.clone().to(to)
     if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < (self.shape[dim] if self.dim() else 1):
-        raise IndexError(f"index_add: index must be from 0 to {self.shape[dim] - 1}")
+        raise IndexError(f"index_add: index must be from 0 to {(self.shape or (1,))[dim] - 1}")
     y = y if alpha == 1 else y * alpha
     sums = x if out is self and _is_own(x, y, index) else x.clone(memory_format=torch.contiguous_format)
     _add_rows(sums.view(x.shape or (1,)), index, y, dim)
