@@ -86,6 +86,9 @@ CALLS: dict[str, Callable[[], Any]] = {
         torch.arange(-200.0, 0.0).reshape(1, 200), torch.tensor([156], dtype=torch.uint8)
     ),
     "a dense operand over a part of a tensor with gaps": lambda: _in_place_beside_dense(torch.zeros(10, 10)),
+    "empty tensors with gaps": lambda: torch.ones(0, 0, 0, 0, 8).lerp(
+        torch.ones(3, 3, 3, 3, 11)[:0, :0, :0, :0, :8], 0.3
+    ),
     "a gradient of embeddings out of range": lambda: aten.embedding_dense_backward(
         torch.ones(2, 3), torch.tensor([0, 5]), 2, -1, False
     ),

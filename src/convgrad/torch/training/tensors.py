@@ -313,6 +313,8 @@ def _place(meta: Tensor | None, result: Tensor, inner: torch.dtype, axes: Sequen
 
 def _combined(extents: Sequence[int], strides: Sequence[list[int]]) -> list[tuple[int, list[int]]]:
     """Return extents and all tensors' strides, after combining axes that each tensor steps through like one."""
+    if 0 in extents:  # strides of empty tensors are not products of extents
+        return [(0, [0] * len(strides))]
     combined = list[tuple[int, list[int]]]()
     for extent, *steps in zip(extents, *strides, strict=True):
         if combined and combined[-1][1] == [step * extent for step in steps]:
