@@ -34,6 +34,12 @@ def _gradient_in_place(function: Callable[..., Tensor], *numbers: float) -> Tens
     return torch.autograd.grad(function(x * 1, *numbers).sum(), x)[0]
 
 
+def _in_place_beside_dense(x: Tensor) -> Tensor:
+    """Change columns of a matrix by a dense tensor, which is the first half of it."""
+    dense = x.flatten()[:50].view(10, 5)
+    return x[:, :5].addcmul_(dense, dense, value=2)
+
+
 def _norm_of(*shape: int) -> Any:
     x = torch.ones(shape)
     channels, positions = x.shape[1], x[0, :1].numel()
@@ -75,6 +81,13 @@ CALLS: dict[str, Callable[[], Any]] = {
     ),
     "cross entropy of two classes above 1": lambda: torch.nn.functional.binary_cross_entropy(
         torch.full((2,), 0.5), torch.full((2,), 2.0)
+    ),
+    "labels of 8 bits that are ignore_index modulo 256": lambda: torch.nn.functional.nll_loss(
+        torch.arange(-200.0, 0.0).reshape(1, 200), torch.tensor([156], dtype=torch.uint8)
+    ),
+    "a dense operand over a part of a tensor with gaps": lambda: _in_place_beside_dense(torch.zeros(10, 10)),
+    "empty tensors with gaps": lambda: torch.ones(0, 0, 0, 0, 8).lerp(
+        torch.ones(3, 3, 3, 3, 11)[:0, :0, :0, :0, :8], 0.3
     ),
     "a gradient of embeddings out of range": lambda: aten.embedding_dense_backward(
         torch.ones(2, 3), torch.tensor([0, 5]), 2, -1, False
@@ -168,6 +181,28 @@ def test_types_of_tensors_and_numbers(default: torch.dtype) -> None:
 
 
 FLOATS = torch.float32, torch.bfloat16, torch.float16
+ONE, WIDE_ONE = torch.tensor(1.0), torch.tensor(1.0, dtype=torch.float64)
+OF_F32: dict[str, Callable[[], Any]] = {
+    "xlogy": lambda: torch.xlogy(WIDE_ONE, ONE),
+    "silu": lambda: aten.silu_backward(WIDE_ONE, ONE),
+    "a loss": lambda: aten.soft_margin_loss(WIDE_ONE, ONE, 0),
+    "a mean": lambda: aten.smooth_l1_loss(WIDE_ONE, ONE),
+    **{f"{name} of integers": lambda name=name: getattr(torch, name)(torch.tensor([1])) for name in ("exp", "erf")},
+}
+
+
+@pytest.mark.parametrize("name", OF_F32)
+def test_operations_of_f32_are_not_computed_in_f64(name: str) -> None:
+    with default_type(torch.float64), same_bits(), pytest.raises(UnsupportedError, match="has no specified o"):
+        OF_F32[name]()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sequences_are_rounded_once(dtype: torch.dtype) -> None:
+    """PyTorch adds a rounded number to those of a vector."""
+    with same_bits():
+        found = torch.arange(1, 60_000, 3, dtype=dtype)
+    assert torch.equal(found, torch.arange(1, 60_000, 3).to(dtype))
 
 
 def test_sums_have_the_type_of_out() -> None:

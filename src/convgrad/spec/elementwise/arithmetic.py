@@ -77,6 +77,7 @@ class NumpyOperations:
 
     def fma(self, a: Operand, b: Operand, c: Operand) -> Number:
         """Return a * b + c with one rounding."""
+        self._check_f32()
         return fma_f32(*[np.asarray(operand, np.float32) for operand in (a, b, c)])
 
     def sqrt(self, a: Number) -> Number:
@@ -131,14 +132,20 @@ class NumpyOperations:
 
     def powers_of_two(self, power: Number) -> tuple[Number, Number]:
         """Return two powers of two whose product is 2^k."""
+        self._check_f32()
         k = _bits(power) - bits_of(NEAREST_INTEGER)
         half = k >> 1
         return _power_of_two(half), _power_of_two(k - half)
 
     def split(self, a: Number) -> tuple[Number, Number]:
         """Return the significand and the exponent."""
+        self._check_f32()
         k = (_bits(a) - HALF_ROOT) >> SIGNIFICAND
         return (_bits(a) - (k << SIGNIFICAND)).view(np.float32), k.astype(np.float32)
+
+    def _check_f32(self) -> None:
+        if self._dtype is not np.float32:
+            raise TypeError("this operation is one of f32")
 
 
 def bits_of(number: float) -> int:

@@ -10,9 +10,11 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from convgrad.cached import cached_property
 from convgrad.formats import F64
-from convgrad.spec.elementwise.arithmetic import Number
+from convgrad.spec.elementwise.arithmetic import Number, NumpyOperations
 
 Definition = Callable[..., Number | tuple[Number, ...]]
 
@@ -36,6 +38,16 @@ class Map:
     def operands(self) -> tuple[str, ...]:
         """The names of the operands, in order."""
         return tuple(inspect.signature(self.definition).parameters)[1:]
+
+    @cached_property
+    def has_f64(self) -> bool:
+        """Whether the map consists of operations that f64 has, too."""
+        try:
+            with np.errstate(all="ignore"):
+                self.definition(NumpyOperations(np.float64), *[np.ones(1)] * len(self.operands))
+        except TypeError:
+            return False
+        return True
 
     def is_wide(self, formats: Iterable[str]) -> bool:
         """Return whether the map computes in f64 on tensors of these formats."""

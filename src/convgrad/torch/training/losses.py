@@ -13,7 +13,7 @@ from convgrad.functional.elementwise import recorded
 from convgrad.spec.elementwise.table import MAPS
 from convgrad.torch.training.channels import ChannelProgram, ChannelView, Floats, rows_of
 from convgrad.torch.training.row import SECTIONS, SUMMED, UnservedError, result_type, row
-from convgrad.torch.training.sums import rounded, total
+from convgrad.torch.training.sums import rounded, served, total
 from convgrad.torch.training.tensors import allocated, check_numbers, constant, elements
 
 _NONE, _MEAN = 0, 1  # values of ATen's `reduction`; 2 is the sum
@@ -149,8 +149,9 @@ def _places(labels: Tensor, ignore_index: int, x: Tensor) -> tuple[Tensor, Tenso
         raise RuntimeError(f"size mismatch (got input: {list(x.shape)}, target: {list(labels.shape)})")
     if labels.dtype not in (torch.int64, torch.uint8):
         raise RuntimeError(f"nll_loss: labels must be int64 or uint8; got {labels.dtype}")
-    used = labels != ignore_index
-    index = torch.where(used, labels, 0).to(torch.int64)
+    wide = labels.to(torch.int64)  # a comparison in uint8 would be with ignore_index modulo 256
+    used = wide != ignore_index
+    index = torch.where(used, wide, 0)
     wrong = (index < 0) | (index >= x.shape[1])
     if wrong.any():
         raise IndexError(f"Target {int(index[wrong][0])} is out of bounds.")
@@ -233,6 +234,7 @@ def _losses(name: str, *operands: Tensor | float, reduction: int, to: torch.dtyp
     """Return a map of losses on tensors and then numbers in the type ``to``, or their mean or sum."""
     if reduction == _NONE:
         return elements(name, *operands).to(to)
+    served(to)
     tensors = torch.broadcast_tensors(*[operand for operand in operands if isinstance(operand, torch.Tensor)])
     first, *others = [(x if x.dtype in SUMMED else x.float()).contiguous() for x in tensors]
     dtype, count = torch.float64 if MAPS[name].wide else torch.float32, first.numel()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from convgrad.torch.training.channels import ChannelProgram
-from convgrad.torch.training.row import ELEMENTWISE, SERVE, common_type, row
+from convgrad.torch.training.row import ELEMENTWISE, LOW, SERVE, common_type, row
 from convgrad.torch.training.tensors import check_numbers
 
 _PART = 1 << 15  # elements whose random numbers are drawn and used at a time, so that a cache has them
@@ -152,7 +152,7 @@ def normal_of(mean: float | Tensor, std: float | Tensor = 1, *, generator: torch
 
 def _is_exact(start: float, end: float, step: float = 1, *, out: Tensor) -> bool:
     is_of_integers = all(float(number).is_integer() and abs(number) < 1 << 24 for number in (start, end, step))
-    return is_of_integers or not out.is_floating_point()
+    return (is_of_integers and out.dtype not in LOW) or not out.is_floating_point()  # ATen rounds the first of a vector
 
 
 @row(

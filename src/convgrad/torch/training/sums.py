@@ -112,7 +112,7 @@ def _arranged(x: Tensor, y: Tensor | None, dims: Dims) -> tuple[ChannelView, Ten
     return ChannelView(view, (images, channels, terms), True), other, False
 
 
-def _served(dtype: torch.dtype) -> torch.dtype:
+def served(dtype: torch.dtype) -> torch.dtype:
     """Return the type of a sum; raise if no order is specified for it."""
     if dtype not in SUMMED:
         raise UnservedError(f"has no specified order for {dtype}", TYPE_CURE)
@@ -135,7 +135,7 @@ def sums(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Dtype 
     dtype = _stated(dtype, out)
     if dtype is not None and not dtype.is_floating_point:
         return self.to(dtype).sum(dim, keepdim)
-    return _from_sums("mean", self, dim, keepdim, [_served(dtype or self.dtype)], [1.0])[0]
+    return _from_sums("mean", self, dim, keepdim, [served(dtype or self.dtype)], [1.0])[0]
 
 
 @row("nansum", formula="sum of self without NaN", order=SECTIONS, bound=_DEPTH)
@@ -153,7 +153,7 @@ def trace(self: Tensor) -> Tensor:
 @row("mean", "mean.dim", formula="sum / count", order=SECTIONS, bound="h v sum(abs(self)) / count + u abs(result)")
 def mean(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Dtype = None, out: Out = None) -> Tensor:
     """Return the means over dimensions. They have the type of ``out`` if no other type is given."""
-    to = _served(_stated(dtype, out) or self.dtype)
+    to = served(_stated(dtype, out) or self.dtype)
     return _from_sums("mean", self, dim, keepdim, [to], [float(count(self, dim))])[0]
 
 
@@ -211,7 +211,7 @@ def vector_norm(
     """Return the norms over dimensions, of order 1 or 2."""
     if ord not in (1, 2):
         raise UnservedError(f"computes only the orders 1, 2 and infinity; got {ord}", "Use one of these orders")
-    to = _served(dtype or self.dtype)
+    to = served(dtype or self.dtype)
     if ord == 1:
         return rounded(total(self.abs(), dim, keepdim), to)
     return _from_sums("root", self, dim, keepdim, [to])[0]

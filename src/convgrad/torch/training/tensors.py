@@ -156,9 +156,9 @@ def check_numbers(*numbers: float) -> None:
 
 
 def _apart_from(out: Tensor, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
-    """Return the operands, with copies of those that share memory with ``out`` and are not dense.
+    """Return the operands, with copies of those that share memory with ``out``, if one of both is not dense.
 
-    Raise as PyTorch does if a dense operand shares a part of its memory with ``out``, or all of it differently.
+    Raise as PyTorch does if dense tensors share a part of their memory, or all of it differently.
     """
     begin = write_address(out)
     end = begin + memory_bytes(out)
@@ -170,7 +170,7 @@ def _apart_from(out: Tensor, operands: tuple[Operand, ...]) -> tuple[Operand, ..
         is_same = (first, operand.dtype, operand.shape, operand.stride()) == (begin, out.dtype, out.shape, out.stride())
         if is_same or not (first < end and begin < first + size):
             continue
-        if _span(operand) == operand.numel():
+        if _is_dense(operand) and _is_dense(out):
             raise RuntimeError(
                 "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
                 "memory location. Please clone() the tensor before performing the operation."
@@ -182,6 +182,10 @@ def _apart_from(out: Tensor, operands: tuple[Operand, ...]) -> tuple[Operand, ..
 def memory_bytes(tensor: Tensor) -> int:
     """Return the bytes from the first element to the end of the last one in memory."""
     return tensor.element_size() * _span(tensor) if tensor.numel() else 0
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    return bool(_span(tensor) == tensor.numel())
 
 
 def _span(tensor: Tensor) -> int:
@@ -254,13 +258,14 @@ def _known(name: str, kinds: tuple[Kind | None, ...], targets: tuple[Kind | None
     metas = [kind and torch.empty_strided(*kind[1:], dtype=kind[0], device="meta") for kind in (*kinds, *targets)]
     tensors = [meta for meta in metas[: len(kinds)] if meta is not None]
     to = result_type(*tensors)
-    if to not in ELEMENTWISE:
+    is_f64, of_map = to == torch.float64, MAPS[name]
+    if to not in ELEMENTWISE or (is_f64 and not of_map.has_f64):
         raise UnservedError(f"has no specified operations for {to}", TYPE_CURE)
     shape = torch.broadcast_shapes(*[tensor.shape for tensor in tensors])
     first = next((tensor for tensor in tensors if tensor.shape == shape), None)
     result = torch.empty(shape, dtype=to, device="meta") if first is None else torch.empty_like(first, dtype=to)
     metas += [] if targets else [result]
-    inner = torch.float64 if MAPS[name].wide or to == torch.float64 else torch.float32
+    inner = torch.float64 if of_map.wide or is_f64 else torch.float32
     axes = sorted([axis for axis, extent in enumerate(shape) if extent != 1], key=result.stride, reverse=True)
     for in_place in (True, False):
         places = [_place(meta, result, inner, axes, in_place) for meta in metas]
@@ -308,6 +313,8 @@ def _place(meta: Tensor | None, result: Tensor, inner: torch.dtype, axes: Sequen
 
 def _combined(extents: Sequence[int], strides: Sequence[list[int]]) -> list[tuple[int, list[int]]]:
     """Return extents and all tensors' strides, after combining axes that each tensor steps through like one."""
+    if 0 in extents:  # strides of empty tensors are not products of extents
+        return [(0, [0] * len(strides))]
     combined = list[tuple[int, list[int]]]()
     for extent, *steps in zip(extents, *strides, strict=True):
         if combined and combined[-1][1] == [step * extent for step in steps]:
