@@ -67,6 +67,12 @@ CALLS: dict[str, Call] = {
     "mean of integers": lambda: torch.arange(3).mean(),
     "mean to integers": lambda: x(3).mean(dtype=torch.int64),
     "sum to integers": lambda: torch.tensor([0.6, 0.6]).sum(dtype=torch.int64),
+    "product to integers": lambda: torch.tensor([[2.6, 3.0]]).prod(1, dtype=torch.int64),
+    "product to bools": lambda: torch.tensor([0.6, 0.6]).prod(dtype=torch.bool),
+    "weight norm of a vector": lambda: torch.ops.aten._weight_norm_interface(torch.tensor([-2.0, 4.0]), x(2), 0),
+    "weight norm's gradient of a vector": lambda: torch.ops.aten._weight_norm_interface_backward(
+        x(2), torch.tensor([-2.0, 4.0]), x(2), torch.tensor([2.0, 4.0]), 0
+    ),
     "sum of integers to f32": lambda: torch.arange(12).reshape(3, 4).sum(0, dtype=torch.float32),
     "0-dim f32 + f64": lambda: torch.add(torch.tensor(1.0), torch.tensor(2.0, dtype=F64), alpha=2),
     "0-dim bf16 + f32": lambda: torch.add(torch.tensor(1.0, dtype=BF16), torch.tensor(2.0), alpha=2),

@@ -41,6 +41,8 @@ def product_of_elements(
     """Return the product of all elements in row-major order, or of those along a dimension."""
     x = self.reshape(-1) if dim is None else self.reshape(self.shape or (1,))
     to, axis = dtype or self.dtype, 0 if dim is None else dim
+    if not (to.is_floating_point or to.is_complex):
+        return self.to(to).prod() if dim is None else self.to(to).prod(dim, keepdim)
     if to not in SUMMED:
         raise UnservedError(f"has no specified order for {to}", TYPE_CURE)
     if not x.shape[axis]:

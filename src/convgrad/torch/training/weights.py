@@ -9,7 +9,8 @@ from convgrad.torch.training.row import SECTIONS, row
 
 
 def _other_axes(v: Tensor, dim: int) -> list[int]:
-    return [axis for axis in range(v.dim()) if axis != dim % v.dim()]
+    """Return the axes other than dim after a new first axis, because an empty list means all axes."""
+    return [0, *[axis + 1 for axis in range(v.dim()) if axis != dim % v.dim()]]
 
 
 @row(
@@ -20,7 +21,7 @@ def _other_axes(v: Tensor, dim: int) -> list[int]:
 )
 def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
     """Return weights of the direction v and the length g, and the norms of v in f32."""
-    norms = torch.linalg.vector_norm(v.float(), 2, _other_axes(v, dim), keepdim=True)
+    norms = torch.linalg.vector_norm(v.float().unsqueeze(0), 2, _other_axes(v, dim), keepdim=True).squeeze(0)
     return (v.float() * (g.float() / norms)).to(v.dtype), norms
 
 
@@ -35,6 +36,6 @@ def weight_norm_backward(
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of the direction and of the length."""
     gradient, v, norms = grad_w.float(), saved_v.float(), saved_norms.float()
-    of_length = (gradient * v).sum(_other_axes(v, dim), keepdim=True) / norms
+    of_length = (gradient * v).unsqueeze(0).sum(_other_axes(v, dim), keepdim=True).squeeze(0) / norms
     of_direction = (saved_g.float() / norms) * (gradient - v * (of_length / norms))
     return of_direction.to(saved_v.dtype), of_length.to(saved_g.dtype)
