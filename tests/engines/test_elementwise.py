@@ -77,7 +77,8 @@ def results_of(name: str) -> int:
     """Return the number of results of a map."""
     dtype = np.float64 if MAPS[name].wide else np.float32
     operands = [np.ones(1, dtype)] * len(MAPS[name].operands)
-    found = MAPS[name].definition(NumpyOperations(dtype), *operands)
+    with np.errstate(all="ignore"):
+        found = MAPS[name].definition(NumpyOperations(dtype), *operands)
     return len(found) if isinstance(found, tuple) else 1
 
 
@@ -346,7 +347,7 @@ def test_all_are_compiled_for_every_instruction_set(isa: str) -> None:
         assert "driver:" in jit.assembly(stages.module_of(specs, by_rows), ISAS[isa])
 
 
-GOLDEN = "56bd836791a7a6c4"  # of all maps and sums on the same numbers: the same on every instruction set
+GOLDEN = "c0befce3fc2376ea"  # of all maps and sums on the same numbers: the same on every instruction set
 
 
 @pytest.mark.parametrize("isa", HOST)

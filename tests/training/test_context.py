@@ -269,3 +269,14 @@ def test_same_bits_as_reproducible_layers() -> None:
 def test_meta_and_fake_tensors_are_untouched() -> None:
     with same_bits():
         assert torch.logit(torch.ones(2, device="meta")).device.type == "meta"
+
+
+def test_stop_closes_its_own_session_only() -> None:
+    first, second = same_bits().start(), same_bits().start()
+    first.start()
+    first.stop()
+    first.stop()
+    same_bits().stop()
+    assert context.is_active()
+    second.stop()
+    assert not context.is_active()

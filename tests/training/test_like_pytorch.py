@@ -195,10 +195,8 @@ def test_outcomes(name: str) -> None:
         assert outcome(CALLS[name]) == expected
 
 
-REFUSE_MORE = {  # beyond f32
-    "huber_loss_backward", "smooth_l1_loss_backward", "_fused_sgd_", "_fused_adam_", "_fused_adamw_",
-    "arange.start_out",
-}  # fmt: skip
+# beyond f32
+REFUSE_MORE = "huber_loss_backward smooth_l1_loss_backward _fused_sgd_ _fused_adam_ _fused_adamw_ arange.start_out"
 ODD = float("nan"), float("inf"), -float("inf"), -1.0, 1e39, 1e300
 
 
@@ -220,7 +218,9 @@ def test_odd_numbers(name: str, odd: float) -> None:
         expected = outcome(call)
         with same_bits():
             ours = outcome(call)
-        assert ours == ("error" if name in REFUSE_MORE and odd > 1e38 and ours == "error" else expected), keywords
+        assert ours == ("error" if name in REFUSE_MORE.split() and odd > 1e38 and ours == "error" else expected), (
+            keywords
+        )
 
 
 @pytest.mark.parametrize(
@@ -337,17 +337,6 @@ def test_derivatives_of_powers() -> None:
             (first,) = torch.autograd.grad((y**exponent).sum(), y, create_graph=True)
             if exponent in (2, 3):
                 first.sum().backward()
-
-
-def test_stop_closes_its_own_session_only() -> None:
-    first, second = same_bits().start(), same_bits().start()
-    first.start()
-    first.stop()
-    first.stop()
-    same_bits().stop()
-    assert context.is_active()
-    second.stop()
-    assert not context.is_active()
 
 
 def test_exit_without_enter_changes_nothing() -> None:

@@ -28,7 +28,7 @@ from convgrad.torch.training.channels import (
 from convgrad.torch.training.row import SECTIONS, SEQUENTIAL, row
 from convgrad.torch.training.tensors import allocated, constant
 
-_TABLES = 64  # that are remembered; each has a few numbers per position of an image
+_TABLES = 16  # that are remembered; each has a few numbers per position of an image
 Sizes = tuple[int, ...]
 
 
