@@ -15,6 +15,7 @@ from torch.nn import functional as F
 import convgrad.torch as ct
 from convgrad.errors import ConvgradError, InvalidAttributeError, UnsupportedError
 from convgrad.torch import same_bits
+from convgrad.torch.training import context
 from convgrad.torch.training.context import is_active
 
 NUMBER = torch.tensor([float.fromhex("0x1.cf3238p+0")])  # torch.sqrt is one ulp off
