@@ -28,6 +28,7 @@ from convgrad.torch import same_bits
 
 IMAGES = (8, 32, 112, 112), (8, 144, 56, 56), (8, 240, 14, 14), (8, 1152, 7, 7)
 ROWS = (25_088, 96), (6_272, 192), (1_568, 384), (392, 768)
+_SHAPES = (8, 64, 56, 56), (4, 8, 128, 64), (4096, 256), (1024, 1024)
 ELEMENTS = 1 << 22  # of the calls that are timed together
 WARM_S = 0.05  # before each measurement, because entering and leaving the context empties caches
 ATEN = torch.ops.aten
@@ -77,6 +78,29 @@ def _of_parameters(x: torch.Tensor, g: torch.Tensor) -> Iterator[tuple[str, Call
         yield name, rule([parameter], 1e-3, weight_decay=1e-4, fused=fused, **momentum).step
 
 
+def _of_networks() -> Iterator[tuple[str, str, int, Call]]:
+    """Yield operators as networks call them: their names, the shape, the number of elements, and a call."""
+    image, heads, words, scores = (torch.randn(shape) for shape in _SHAPES)
+    labels, tokens = torch.arange(1024) % scores.shape[1], torch.arange(4096) * 7 % words.shape[1]
+    shares, flat = scores.sigmoid(), scores.reshape(-1)
+    named: dict[str, tuple[torch.Tensor, Call]] = {
+        "fused attention": (heads, lambda: functional.scaled_dot_product_attention(heads, heads, heads)),
+        "bilinear interpolation": (image, lambda: functional.interpolate(image, scale_factor=2, mode="bilinear")),
+        "adaptive pooling to 7x7": (image, lambda: functional.adaptive_avg_pool2d(image, 7)),
+        "cross entropy": (scores, lambda: functional.cross_entropy(scores, labels)),
+        "binary cross entropy": (scores, lambda: functional.binary_cross_entropy_with_logits(scores, shares)),
+        "smooth L1": (scores, lambda: functional.smooth_l1_loss(scores, shares)),
+        "embedding, backward": (words, lambda: ATEN.embedding_dense_backward(words, tokens, 1024, -1, False)),
+        "index_add": (scores, lambda: torch.index_add(scores, 0, labels, shares)),
+        "matrix product": (scores, lambda: scores @ shares),
+        "matrix times vector": (scores, lambda: scores @ shares[0]),
+        "inner product": (scores, lambda: torch.dot(flat, flat)),
+        "sin": (scores, scores.sin),
+    }
+    for name, (tensor, call) in named.items():
+        yield name, "x".join(map(str, tensor.shape)), tensor.numel(), call
+
+
 def calls() -> Iterator[tuple[str, str, int, Call]]:
     """Yield operators: their names, the shape and format, the number of elements, and a call."""
     for shape in IMAGES:
@@ -89,6 +113,7 @@ def calls() -> Iterator[tuple[str, str, int, Call]]:
             x, g = torch.randn(shape), torch.randn(shape)
             for name, call in kind(x, g):
                 yield name, "x".join(map(str, shape)), x.numel(), call
+    yield from _of_networks()
 
 
 def measured(call: Call, repeats: int, rounds: int) -> tuple[float, float, float]:
