@@ -78,7 +78,7 @@ def bounded(m: Operations, x: Number, limit: float) -> Number:
 class Exponential(NamedTuple):
     """exp(x) as a product of three numbers. The last two are powers of two, so only a subnormal product is rounded.
 
-    Multiply by ``remainder`` last, because a subnormal exp has few bits; ``value * half`` is exact. ``remainder`` is 0
+    Multiply by ``remainder`` last, because a subnormal exp has few bits; ``value * half`` is exact. ``value`` is 0
     where products are, because a multiplication that underflows takes 150 cycles on some processors.
     """
 
@@ -106,7 +106,7 @@ def exponential(m: Operations, x: Number, low: Operand = 0.0) -> Exponential:
     """Return exp(x + low) for x up to 88.75."""
     is_zero = m.less(x, _UNDERFLOW)
     above, half, remainder = _reduced(m, m.select(is_zero, _UNDERFLOW, x), low)
-    return Exponential(above + 1.0, half, m.select(is_zero, 0.0, remainder))
+    return Exponential(m.select(is_zero, 0.0, above + 1.0), half, remainder)
 
 
 def bounded_exp(m: Operations, x: Number) -> Number:
