@@ -1,34 +1,14 @@
-"""Elementary functions: rows of maps, and logarithms in f64."""
+"""Elementary functions, which are maps, and the gradients of some."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
-
-import torch
 from torch import Tensor
 
 from convgrad.spec.elementwise.table import MAPS
-from convgrad.torch.training.channels import ChannelProgram
 from convgrad.torch.training.row import ELEMENTWISE, PROMOTE, Function, common_type, row
 from convgrad.torch.training.tensors import elements, is_served
 
 BY_MAP = "by f32 operations"
-_F64 = torch.float64
-
-
-def wide(name: str, operands: Sequence[Tensor | float], shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Return the result of a map in f64 on f64 tensors, which are read in row-major order, and on numbers."""
-    program = ChannelProgram(prod(shape))
-    flat = [operand.reshape(-1).contiguous() if isinstance(operand, torch.Tensor) else operand for operand in operands]
-    (result,) = program.coefficients(name, (prod(shape),), flat, 0, [dtype])
-    program.run()
-    return result.reshape(tuple(shape))
-
-
-def log1p64(x: Tensor) -> Tensor:
-    """Return log(1 + x) of f64 numbers, also accurate for small x."""
-    return wide("log1p64", [x], x.shape, _F64)
 
 
 def error_of(name: str) -> str:
