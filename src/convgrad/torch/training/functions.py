@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from convgrad.spec.elementwise.table import MAPS
-from convgrad.torch.training.row import ELEMENTWISE, PROMOTE, Function, common_type, row
-from convgrad.torch.training.tensors import elements, is_served
+from convgrad.torch.training.row import ELEMENTWISE, PROMOTE, row
+from convgrad.torch.training.tensors import elements
 
 BY_MAP = "by f32 operations"
 
@@ -33,24 +33,17 @@ for _name in _FUNCTIONS.split():
     add_map(_name, f"{_name}(self)")
 
 
-def _gradient_row(name: str, formula: str, bound: str, in_f64: Function) -> None:
+def _gradient_row(name: str, formula: str, bound: str) -> None:
     """Add the row of a gradient that is computed from the function's result."""
 
     def gradient(grad_output: Tensor, output: Tensor) -> Tensor:
-        if is_served(grad_output, output):
-            return elements(name, grad_output, output)
-        to, (g, y) = common_type(grad_output, output)
-        return in_f64(g, y).to(to)
+        return elements(name, grad_output, output)
 
     row(name, formula=formula, bound=bound, types=ELEMENTWISE)(gradient)
 
 
-_gradient_row(
-    "sigmoid_backward", "(grad_output * (1 - output)) * output", "3 u abs(result)", lambda g, y: (g * (1 - y)) * y
-)
-_gradient_row(
-    "tanh_backward", "grad_output * (1 - output * output)", "2 u abs(grad_output)", lambda g, y: g * (1 - y * y)
-)
+_gradient_row("sigmoid_backward", "(grad_output * (1 - output)) * output", "3 u abs(result)")
+_gradient_row("tanh_backward", "grad_output * (1 - output * output)", "2 u abs(grad_output)")
 
 
 @row("log_sigmoid_forward", formula=f"min(self, 0) - log1p(exp(-abs(self))) {BY_MAP}", bound=error_of("log_sigmoid"))

@@ -47,11 +47,6 @@ def write_address(tensor: Tensor) -> int:
     return address
 
 
-def is_served(*values: object) -> bool:
-    """Return whether maps compute on tensors of these types in f32: f32, bf16 and f16, and numbers."""
-    return all(value.dtype in SUMMED for value in values if isinstance(value, torch.Tensor))
-
-
 def elements(name: str, *operands: Operand, out: Tensor | None = None) -> Tensor:
     """Return the result of a map on tensors and numbers, which are repeated to one shape.
 
