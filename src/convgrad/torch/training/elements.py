@@ -1,4 +1,4 @@
-"""Operators that compute each element by itself: sums with a factor, square roots, interpolation, powers."""
+"""Operators that compute each element by itself: sums with a factor, square roots, interpolation, remainders."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from convgrad.spec.elementwise.powers import EXPONENTS, power_name
+from convgrad.spec.elementwise.powers import power_name
 from convgrad.torch.training.row import (
     ELEMENTWISE,
     PROMOTE,
     SERVE,
-    TYPE_CURE,
-    UnservedError,
     positive_zeros,
     result_type,
     row,
@@ -140,7 +138,8 @@ def rsqrt(self: Tensor, *, out: Tensor | None = None) -> Tensor:
     return elements(power_name(-0.5), self, out=out)
 
 
-def _are_integers(self: Tensor | float, other: Tensor | float, **_: Tensor) -> bool:
+def are_integers(self: Tensor | float, other: Tensor | float, **_: object) -> bool:
+    """Return whether two operands are integers, which ATen computes exactly."""
     return not any(
         isinstance(value, float) or (isinstance(value, Tensor) and value.is_floating_point()) for value in (self, other)
     )
@@ -179,7 +178,7 @@ def _in_type(value: Tensor | float, dtype: torch.dtype) -> Tensor | float:
     bound="0",
     types=ELEMENTWISE,
     integers=SERVE,
-    passed_on=_are_integers,
+    passed_on=are_integers,
 )
 def fmod(self: Tensor, other: Tensor | float) -> Tensor:
     """Return the remainder with the sign of self."""
@@ -194,30 +193,8 @@ def fmod(self: Tensor, other: Tensor | float) -> Tensor:
     bound="u abs(result)",
     types=ELEMENTWISE,
     integers=SERVE,
-    passed_on=_are_integers,
+    passed_on=are_integers,
 )
 def remainder(self: Tensor | float, other: Tensor | float) -> Tensor:
     """Return the remainder with the sign of other."""
     return _divided("remainder", self, other)
-
-
-def _is_of_integers(self: Tensor, exponent: float, **_: object) -> bool:
-    return not self.is_floating_point() and isinstance(exponent, int)
-
-
-@row(
-    "pow.Tensor_Scalar",
-    formula="products, sqrt and division for the exponents "
-    f"{', '.join(f'{power:g}' for power in EXPONENTS)}; else as pow.Tensor_Tensor, but not of f64",
-    bound="5 u abs(result)",
-    types=ELEMENTWISE,
-    integers=PROMOTE,
-    passed_on=_is_of_integers,
-)
-def power(self: Tensor, exponent: float, *, out: Tensor | None = None) -> Tensor:
-    """Return self**exponent; products, square roots and divisions compute it for some exponents."""
-    if exponent in EXPONENTS:
-        return elements(power_name(exponent), self, out=out)
-    if self.dtype == torch.float64:
-        raise UnservedError(f"computes f64 only for the exponents {', '.join(map(str, EXPONENTS))}", TYPE_CURE)
-    return elements("power", self, exponent, out=out)

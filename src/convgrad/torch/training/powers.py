@@ -1,18 +1,33 @@
-"""Powers with any exponent, and products of elements, in f64 and rounded once."""
+"""Powers, and products of elements."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from convgrad.spec.elementwise.powers import EXPONENTS, power_name
+from convgrad.torch.training.elements import are_integers
 from convgrad.torch.training.functions import error_of
-from convgrad.torch.training.row import PROMOTE, SEQUENTIAL, SUMMED, TYPE_CURE, UnservedError, row
+from convgrad.torch.training.row import ELEMENTWISE, PROMOTE, SEQUENTIAL, SUMMED, TYPE_CURE, UnservedError, row
 from convgrad.torch.training.tensors import elements
 
 
-def _are_integers(self: Tensor | float, exponent: Tensor | float, **_: object) -> bool:
-    """Return whether ATen computes products of integers."""
-    return not any(x.is_floating_point() if isinstance(x, Tensor) else isinstance(x, float) for x in (self, exponent))
+@row(
+    "pow.Tensor_Scalar",
+    formula="products, sqrt and division for the exponents "
+    f"{', '.join(f'{power:g}' for power in EXPONENTS)}; else as pow.Tensor_Tensor, but not of f64",
+    bound="5 u abs(result)",
+    types=ELEMENTWISE,
+    integers=PROMOTE,
+    passed_on=are_integers,
+)
+def power(self: Tensor, exponent: float, *, out: Tensor | None = None) -> Tensor:
+    """Return self**exponent; products, square roots and divisions compute it for some exponents."""
+    if exponent in EXPONENTS:
+        return elements(power_name(exponent), self, out=out)
+    if self.dtype == torch.float64:
+        raise UnservedError(f"computes f64 only for the exponents {', '.join(map(str, EXPONENTS))}", TYPE_CURE)
+    return elements("power", self, exponent, out=out)
 
 
 @row(
@@ -21,7 +36,7 @@ def _are_integers(self: Tensor | float, exponent: Tensor | float, **_: object) -
     formula="exp(exponent * log(self)) in f64, and IEEE's values for special numbers",
     bound=error_of("power"),
     integers=PROMOTE,
-    passed_on=_are_integers,
+    passed_on=are_integers,
 )
 def power_of_numbers(self: Tensor | float, exponent: Tensor | float) -> Tensor:
     """Return self**exponent."""
