@@ -35,7 +35,8 @@ WORDS = {
         "exact_result elementwise"
     ),
     "spec.elementwise": (
-        "arithmetic functions definition wide angles maps powers losses coefficients steps table sums combinations"
+        "arithmetic functions definition wide angles maps selections powers losses coefficients steps table sums "
+        "combinations"
     ),
     "spec.winograd": "tile_order filtering algorithms slices choice execution sizes bound",
     "verify.cases": (

@@ -8,7 +8,8 @@ from convgrad.spec.elementwise.definition import Map
 from convgrad.spec.elementwise.losses import LOSSES
 from convgrad.spec.elementwise.maps import ELEMENTS
 from convgrad.spec.elementwise.powers import POWERS
+from convgrad.spec.elementwise.selections import SELECTIONS
 from convgrad.spec.elementwise.steps import STEPS
 from convgrad.spec.elementwise.wide import WIDE
 
-MAPS: dict[str, Map] = {**ELEMENTS, **POWERS, **LOSSES, **COEFFICIENTS, **STEPS, **WIDE, **ANGLES}
+MAPS: dict[str, Map] = {**ELEMENTS, **SELECTIONS, **POWERS, **LOSSES, **COEFFICIENTS, **STEPS, **WIDE, **ANGLES}
