@@ -30,11 +30,16 @@ def helped(threads: int, time_ms: float) -> bool:
     return _asked().helped(threads, time_ms)
 
 
+def needs_no_pool(threads: int, time_ms: float) -> bool:
+    """Return whether only the calling thread runs a driver that takes ``time_ms`` on ``threads`` threads."""
+    return threads == 1 and time_ms < pool.LONG_MS
+
+
 def run(
     kernel: CompiledKernel, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object = None
 ) -> None:
     """Run a driver on ``threads`` threads of the context's pool. The parameters are those of ``pool.run``."""
-    if threads == 1 and time_ms < pool.LONG_MS:  # needs no pool
+    if needs_no_pool(threads, time_ms):
         work(kernel, addressof(arguments), scratch_bytes)
     else:
         _asked().run(kernel, arguments, scratch_bytes, threads, time_ms, keep)

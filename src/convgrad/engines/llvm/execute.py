@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from convgrad.array_types import Array
-from convgrad.engines import pool, pools, scratch
+from convgrad.engines import pools, scratch
 from convgrad.engines.addresses import Words, address_of, words
 from convgrad.engines.engine import CompiledKernel, Strides
 from convgrad.engines.llvm import jit
@@ -111,10 +111,7 @@ class Executable:
             last = address_of(partial_sums)
         elif self.bias is not None:
             last = operands[self.bias]
-        try:
-            bound = self.free.pop()
-        except IndexError:  # no copy of the arguments is free
-            bound = copied(self.arguments)
+        bound = taken(self.free, self.arguments)
         addresses = (*operands, self.ones_address)
         _OPERANDS.pack_into(bound[0], FLAGS.bytes, addresses[rows] + rows_at, addresses[lanes] + lanes_at, out, last)
         return bound
@@ -135,6 +132,14 @@ def copied(arguments: Words) -> tuple[Words, int]:
     flags = address + sizeof(copy) - FLAGS.bytes
     _FLAGS.pack_into(copy, 0, *range(flags, flags + FLAGS.bytes, 8))
     return copy, address
+
+
+def taken(free: list[tuple[Words, int]], arguments: Words) -> tuple[Words, int]:
+    """Return a copy of a driver's arguments that no call uses, a new one if none is free, and its address."""
+    try:
+        return free.pop()
+    except IndexError:
+        return copied(arguments)
 
 
 def restored(copy: Words, arguments: Words) -> None:
@@ -201,7 +206,7 @@ def tabled(chosen: Chosen, problem: Problem, view: Any) -> Executable:
     rows, lanes = (tensors.index(PASSES[problem.solves_for].operands[tensor]) for tensor in chosen.operands)
     bias = tensors.index("bias") if "bias" in problem.operands else None
     ones = np.ones(1, problem.operand_format.dtype)
-    alone = chosen.threads == 1 and chosen.time_ms < pool.LONG_MS
+    alone = pools.needs_no_pool(chosen.threads, chosen.time_ms)
     call = Executable(
         chosen, problem.solves_for, schedule, kernel, arguments, ones, address_of(ones), (rows, lanes), bias, alone, []
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from ctypes import addressof
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from struct import Struct
@@ -11,13 +10,13 @@ from struct import Struct
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.engines import pools
 from convgrad.engines.addresses import Words, address_of
 from convgrad.engines.engine import CompiledKernel
 from convgrad.engines.llvm import isas, jit
 from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.elementwise import combinations, indexed, largest, maps, stages, sums, trees
-from convgrad.engines.llvm.execute import copied, filled, restored, run
-from convgrad.engines.pool import LONG_MS
+from convgrad.engines.llvm.execute import filled, restored, run, taken
 from convgrad.engines.team import work
 from convgrad.engines.tensors import (
     REMEMBERED_LISTS,
@@ -54,7 +53,9 @@ class PreparedStage:
 class PreparedDriver:
     """The driver of stages and its arguments without addresses. A call of few bytes runs on one thread."""
 
-    __slots__ = ("_arguments", "_driver", "_free", "_places", "_scratch_bytes", "_stages", "_threads", "_time_ms")
+    __slots__ = (
+        "_alone", "_arguments", "_driver", "_free", "_places", "_scratch_bytes", "_stages", "_threads", "_time_ms",
+    )  # fmt: skip
 
     def __init__(self, parts: tuple[PreparedStage, ...], threads: int, by_rows: int) -> None:
         specs = tuple([stage.spec for stage in parts])
@@ -75,22 +76,20 @@ class PreparedDriver:
         self._threads, traffic = min(threads, max(counts)), _traffic(parts)
         self._time_ms = _machine(parts).for_traffic(traffic).traffic_ns(traffic) / 1e6 / self._threads
         self._scratch_bytes = max([stage.scratch_bytes for stage in parts])
-        self._free: list[Words] = []  # copies of the arguments that no call uses now
+        self._alone = pools.needs_no_pool(self._threads, self._time_ms)
+        self._free: list[tuple[Words, int]] = []  # copies of the arguments that no call uses now, and their addresses
 
     def __call__(self, addresses: Sequence[int], keep: object) -> None:
         """Run the driver on tensors at these addresses: those of the first stage, then those of the next one."""
-        try:
-            arguments = self._free.pop()
-        except IndexError:
-            arguments, _ = copied(self._arguments)
+        arguments, address = bound = taken(self._free, self._arguments)
         for place, struct, own in self._places:
             struct.pack_into(arguments, place, *addresses[own])
-        if self._threads > 1 or self._time_ms >= LONG_MS:
+        if not self._alone:
             run(self._driver, arguments, self._scratch_bytes, self._threads, self._time_ms, (keep, self._stages))
             return
-        work(self._driver, addressof(arguments), self._scratch_bytes)
+        work(self._driver, address, self._scratch_bytes)
         restored(arguments, self._arguments)
-        self._free.append(arguments)  # an interrupted call skips this, because its arguments may be incomplete
+        self._free.append(bound)  # an interrupted call skips this, because its arguments may be incomplete
 
 
 @lru_cache(REMEMBERED)
