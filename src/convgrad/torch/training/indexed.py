@@ -21,6 +21,11 @@ _PLACES = torch.int32, torch.int64
 _MASKS = torch.bool, torch.uint8
 
 
+def _is_within(index: Tensor, extent: int) -> bool:
+    """Return whether all places of an index are from 0 to extent - 1."""
+    return not index.numel() or 0 <= int(index.min()) <= int(index.max()) < extent
+
+
 def _is_own(target: Tensor, *others: Tensor) -> bool:
     """Return whether sums can be computed in the memory of a tensor, which other ones do not share."""
     begin, end = write_address(target), write_address(target) + target.nbytes
@@ -59,8 +64,9 @@ def index_add(
         raise kind(f"index_add: source must have a slice per index; got {tuple(source.shape)}")
     if not self.numel():
         return self.clone().to(to)
-    if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < (self.shape[dim] if self.dim() else 1):
-        raise IndexError(f"index_add: index must be from 0 to {(self.shape or (1,))[dim] - 1}")
+    extent = (self.shape or (1,))[dim]
+    if not _is_within(index, extent):
+        raise IndexError(f"index_add: index must be from 0 to {extent - 1}")
     y = y if alpha == 1 else y * alpha
     sums = x if out is self and _is_own(x, y, index) else x.clone(memory_format=torch.contiguous_format)
     _add_rows(sums.view(x.shape or (1,)), index, y, dim)
@@ -123,9 +129,9 @@ def _scattered(self: Tensor, dim: int, index: Tensor, src: Tensor) -> tuple[Tens
     """Return the places of a contiguous tensor like self to which elements of src belong, and these elements."""
     if self.dtype != src.dtype:
         raise RuntimeError(f"scatter: self and src must have one dtype; got {self.dtype} and {src.dtype}")
-    extents, places = self.shape or (1,), index.to(torch.int64)
-    if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < extents[dim]:
-        raise RuntimeError(f"scatter: index must be from 0 to {extents[dim] - 1}")
+    places, last = index.to(torch.int64), (self.shape or (1,))[dim] - 1
+    if not _is_within(index, last + 1):
+        raise RuntimeError(f"scatter: index must be from 0 to {last}")
     for axis, extent in enumerate(self.shape):
         own = torch.arange(index.shape[axis]).reshape([-1 if axis == other else 1 for other in range(self.dim())])
         places = (index if axis == dim % self.dim() else own) + (places * extent if axis else 0)
