@@ -11,8 +11,6 @@ from torch import Tensor
 from convgrad.torch.training.row import OF_OPERATOR, SUMMED, row
 from convgrad.torch.training.tensors import check_numbers
 
-_INFINITY = float("inf")
-
 
 class _Attention(NamedTuple):
     """The operands of attention in f32, with a key and a value for each head of the query, and their products.
@@ -25,6 +23,7 @@ class _Attention(NamedTuple):
     value: Tensor
     scale: float
     scores: Tensor  # (scale * query) key^T + mask
+    largest: Tensor | None  # of the scores of each row; None if no mask needs it
     shares: Tensor  # softmax of the scores; 0 in rows whose scores are all -infinity
 
 
@@ -44,12 +43,13 @@ def _attention(
     scores = torch.matmul(query, key.transpose(-1, -2))
     if is_causal:
         sees = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-        scores = scores.masked_fill(sees.logical_not(), -_INFINITY)
+        scores = scores.masked_fill(sees.logical_not(), -math.inf)
     if mask is None:
-        return _Attention(query, key, value, factor, scores, torch.softmax(scores, -1))
+        return _Attention(query, key, value, factor, scores, None, torch.softmax(scores, -1))
     scores = scores + mask
-    sees_none = scores.amax(-1, keepdim=True) == -_INFINITY
-    return _Attention(query, key, value, factor, scores, torch.softmax(scores, -1).masked_fill(sees_none, 0))
+    largest = scores.amax(-1)
+    shares = torch.softmax(scores, -1).masked_fill((largest == -math.inf).unsqueeze(-1), 0)
+    return _Attention(query, key, value, factor, scores, largest, shares)
 
 
 @row(
@@ -70,9 +70,9 @@ def attention(
 ) -> tuple[Tensor, Tensor]:
     """Return attention, and the logarithms of the sums of exp(scores), which PyTorch's own gradient needs."""
     computed = _attention((query, key, value), is_causal, attn_mask, scale)
-    largest = computed.scores.amax(-1)
+    largest = computed.scores.amax(-1) if computed.largest is None else computed.largest
     logarithms = largest - torch.log(computed.shares.amax(-1))
-    logarithms = logarithms.masked_fill(largest == -_INFINITY, 0)
+    logarithms = logarithms.masked_fill(largest == -math.inf, 0)
     result = torch.matmul(computed.shares, computed.value).to(query.dtype)
     return result if query.is_contiguous() else _heads_last(result), logarithms
 
