@@ -8,6 +8,8 @@ import subprocess
 import sys
 
 from convgrad.torch.training.fixed import FIXED
+from convgrad.torch.training.groups import ROWS
+from convgrad.torch.training.row import OF_OPERATOR
 from tests.support.places import ROOT
 from tests.support.tiers import tiers
 from tests.training.digests import made
@@ -42,3 +44,14 @@ def test_bits_never_vary(tier: str) -> None:
         for case, digests in _digests(setting, which).items():
             found.setdefault(case, set()).update(digests)
     assert not sorted(case for case, digests in found.items() if len(digests) > 1)
+
+
+@tiers("which", [], long="01")
+def test_numpy_has_the_bits_of_generated_code(which: str) -> None:
+    """Products are convolutions, whose sums have another order in NumPy."""
+    products = {f"rows {name} " for row in ROWS if row.order == OF_OPERATOR for name in row.names}
+    products |= {f"rows {name} " for name in ("affine_grid_generator",)}
+    generated, by_numpy = _digests({}, which), _digests({"CONVGRAD_MAX_ISA": "numpy"}, which)
+    cases = {case for case in generated if case.startswith("rows ") and not case.startswith(tuple(products))}
+    assert len(cases) > 150
+    assert not sorted(case for case in cases if generated[case] != by_numpy[case])
