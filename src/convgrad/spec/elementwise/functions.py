@@ -79,7 +79,7 @@ class Exponential(NamedTuple):
     """exp(x) as a product of three numbers. The last two are powers of two, so only a subnormal product is rounded.
 
     Multiply by ``remainder`` last, because a subnormal exp has few bits; ``value * half`` is exact. ``value`` is 0
-    where products are, because a multiplication that underflows takes 150 cycles on some processors.
+    where products are, because a multiplication that underflows is slow on some processors.
     """
 
     value: Number

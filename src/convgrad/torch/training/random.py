@@ -35,7 +35,7 @@ def _drawn(self: Tensor, count: int, generator: torch.Generator | None) -> Itera
     for begin in range(0, flat.numel(), _PART):
         part = flat[begin : begin + _PART]
         drawn, columns = numbers[: part.numel()].uniform_(generator=generator), rows[:, : part.numel()]
-        np.copyto(columns.numpy(), drawn.numpy().T)  # PyTorch takes eight times as long
+        np.copyto(columns.numpy(), drawn.numpy().T)  # PyTorch's copy is slower
         yield part, slice(begin, begin + part.numel()), list(columns)
     if target is not self:
         self.copy_(target)
