@@ -101,7 +101,7 @@ WORDS = {
     ),
     "torch.training": (
         "row arguments caller expected tensors replay channels elements functions activations sums products norms "
-        "weights losses images grids indexed powers attention optimizers random fixed groups context watch audit "
+        "weights losses images grids indexed powers attention layers optimizers random fixed groups context watch audit "
         "record processes"
     ),
 }

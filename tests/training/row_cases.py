@@ -135,6 +135,23 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
     "addmm": (lambda d: (d(7), d(5, 9), d(9, 7)), {"beta": 2, "alpha": 3}),
     "addmv": (lambda d: (d(5), d(5, 9), d(9)), {"beta": 2}),
     "baddbmm": (lambda d: (d(3, 5, 7), d(3, 5, 9), d(3, 9, 7)), {"alpha": 0.5}),
+    "linear": (lambda d: (d(2, 5, 8), d(4, 8), d(4)), {}),
+    "mkldnn_rnn_layer": (
+        lambda d: (d(5, 3, 4), d(24, 4), d(24, 6), d(24), d(24), d(3, 6), d(3, 6), True, [], 2, 6, 1, *(True,) * 4),
+        {},
+    ),
+    "_native_multi_head_attention": (
+        lambda d: (*(d(2, 5, 8) for _ in range(3)), 8, 2, d(24, 8), d(24), d(8, 8), d(8)),
+        {},
+    ),
+    "_transformer_encoder_layer_fwd": (
+        lambda d: (
+            d(2, 5, 8), 8, 2, d(24, 8), d(24), d(8, 8), d(8), True, False, 1e-5, *(d(8) for _ in range(4)),
+            d(16, 8), d(16), d(8, 16), d(8),
+        ),
+        {},
+    ),
+    "_nested_tensor_from_mask_left_aligned": (lambda d: (d(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)), {}),
     "_scaled_dot_product_flash_attention_for_cpu": (
         lambda d: (d(*IMAGES), d(3, 2, 5, 8), d(3, 2, 5, 8)),
         {"attn_mask": torch.arange(15.0).reshape(3, 1, 1, 5)},
@@ -281,14 +298,21 @@ EXACT = frozenset(_EXACT.split())
 
 
 def drawing(dtype: torch.dtype, last: bool, seed: int = 0, integers: bool = True) -> Draw:
-    """Return a function that draws tensors: integers from -4 to 4, or normal numbers."""
+    """Return a function that draws tensors: integers from -4 to 4, or normal numbers.
+
+    With ``last``, images have channels last, and the first axis of other tensors is contiguous.
+    """
     rng = np.random.default_rng(seed)
 
     def draw(*shape: int) -> torch.Tensor:
         values = rng.integers(-4, 5, shape) if integers else rng.standard_normal(shape)
         tensor = torch.from_numpy(np.asarray(values, np.float64)).to(dtype)
-        formats = {4: torch.channels_last, 5: torch.channels_last_3d} if last else {}
-        return tensor.contiguous(memory_format=formats.get(tensor.dim(), torch.contiguous_format))
+        formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+        if not last or tensor.dim() < 2:
+            return tensor
+        if tensor.dim() in formats:
+            return tensor.contiguous(memory_format=formats[tensor.dim()])
+        return tensor.transpose(0, -1).contiguous().transpose(0, -1)
 
     return draw
 

@@ -183,7 +183,6 @@ def test_warning_where_not_strict() -> None:
         lambda: torch.linalg.vector_norm(torch.ones(2), 3),
         lambda: torch.ones(2).erfc(),
         lambda: F.scaled_dot_product_attention(*[torch.ones(1, 1, 4, 8, dtype=torch.float64)] * 3),
-        lambda: nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()(torch.ones(1, 4, 8)),
     ],
 )
 def test_unserved_calls_raise(call: object) -> None:

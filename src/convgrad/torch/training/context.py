@@ -50,7 +50,7 @@ from convgrad.torch.training.row import (
 if TYPE_CHECKING:
     from torch._C import DispatchKeySet as Keys
 
-_CPU = "CPU"
+_CPU, _AUTOGRAD = "CPU", "AutogradCPU"
 _NO_ROW = None, ""
 _DENSE = "Use dense tensors on a CPU"
 _NONE = Replays()  # of calls that no row serves
@@ -228,8 +228,13 @@ class _Installation:
         """Return the function that computes or refuses an operator in the context, and calls ATen elsewhere."""
         if (name, key) not in self._kernels:
             original = torch.library.get_kernel(name, torch._C._dispatch_key_parse(key)).call_boxed
-            row, stores = rows().get(name.removeprefix("aten::"), _NO_ROW) if key == _CPU else _NO_ROW
-            kernel = _refusing(name, key, original) if row is None else _computing(name, row, stores, original)
+            row, stores = rows().get(name.removeprefix("aten::"), _NO_ROW) if key in (_CPU, _AUTOGRAD) else _NO_ROW
+            if row is None:
+                kernel = _refusing(name, key, original)
+            elif row.records:
+                kernel = _recording(name, row.function, original)
+            else:
+                kernel = _computing(name, row, stores, original)
             self._kernels[name, key] = kernel
         return self._kernels[name, key]
 
@@ -245,7 +250,10 @@ def _replaced() -> Iterator[tuple[str, str]]:
         group = group_of(name)
         in_general = has(name, "CompositeExplicitAutograd") and not name.endswith("out")
         has_own = (has(name, _CPU) or in_general) and not has(name, "CompositeImplicitAutograd")
-        if name.removeprefix("aten::") in rows() if group == OURS else group == VARIES and has_own:
+        row, _ = rows().get(name.removeprefix("aten::"), _NO_ROW)
+        if row is not None and row.records:  # first, because a kernel for CPUs changes which one autograd has
+            yield name, _AUTOGRAD
+        if row is not None if group == OURS else group == VARIES and has_own:
             yield name, _CPU
         keys = unserved if group != FIXED_GROUP else ()
         yield from ((name, key) for key in (*keys, *([] if is_move(name) else [_ONEDNN])) if has(name, key))
@@ -319,6 +327,21 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
             except UnservedError as error:
                 reason = error
             return _refused(name, reason, original, keys, args, {**kwargs, **dict(zip(out_names, outs, strict=True))})
+
+    return kernel
+
+
+def _recording(name: str, function: Function, original: Function) -> Function:
+    """Return the kernel of an operator that autograd records as the operators of which ``function`` consists."""
+
+    def kernel(keys: Keys, *args: object, **kwargs: object) -> object:
+        if _current() is None:
+            return original(keys, *args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except UnservedError as error:
+            reason = error
+        return _refused(name, reason, original, keys, args, kwargs)
 
     return kernel
 

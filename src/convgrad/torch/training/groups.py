@@ -12,6 +12,7 @@ from convgrad.torch.training import (  # noqa: F401 - they fill ROWS
     grids,
     images,
     indexed,
+    layers,
     losses,
     norms,
     optimizers,
@@ -27,9 +28,6 @@ from convgrad.torch.training.row import ROWS, OperatorRow, overloads_of
 FIXED_GROUP, OURS, VARIES = "fixed", "ours", "may vary"
 _OF_LISTS = "_foreach_"
 _CURES = {
-    "_transformer_encoder": "Call torch.backends.mha.set_fastpath_enabled(False)",
-    "_native_multi_head": "Call torch.backends.mha.set_fastpath_enabled(False)",
-    "mkldnn_rnn": "Use torch.backends.mkldnn.flags(enabled=False)",
     "allreduce": "Register convgrad.torch.join_gradients as the communication hook",
 }
 _OTHER_ARGUMENTS = "Pass arguments that convgrad computes: the error of same_bits() names the others"
@@ -41,7 +39,11 @@ _BASES = {"norm": "linalg_vector_norm"}  # the operator that a _foreach_ operato
 def rows() -> dict[str, tuple[OperatorRow, str]]:
     """Return the row of each overload that convgrad computes, and how it stores: "new", "in place" or "out"."""
     return {
-        name: (row, kind) for row in ROWS for overload in row.names for name, kind in overloads_of(overload).items()
+        name: (row, kind)
+        for row in ROWS
+        for overload in row.names
+        for name, kind in overloads_of(overload).items()
+        if kind == "new" or not row.records
     }
 
 

@@ -32,7 +32,8 @@ class OperatorRow:
     operations in their order. ``order`` is the order of the sums, and ``bound`` the largest error of an element, where
     u = 2^-24. ``passed_on`` returns whether ATen computes a call, because it is then one IEEE operation per element.
     ``integers`` is what happens to a call without floats: PASS, PROMOTE or SERVE. If a row ``corrects``, ATen
-    computes the operator, and ``function`` changes its results in place.
+    computes the operator, and ``function`` changes its results in place. If it ``records``, ``function`` calls
+    differentiable operators, which autograd records in place of this one.
     """
 
     names: tuple[str, ...]
@@ -44,6 +45,7 @@ class OperatorRow:
     passed_on: Function | None
     integers: str = PASS
     corrects: bool = False
+    records: bool = False
 
 
 class UnservedError(Exception):
@@ -81,6 +83,16 @@ def row(
 
     def add(function: Defined) -> Defined:
         ROWS.append(OperatorRow(names, formula, order, bound, function, types, passed_on, integers))
+        return function
+
+    return add
+
+
+def composite(name: str, *, formula: str, order: str, bound: str) -> Callable[[Defined], Defined]:
+    """Add a function to the table that computes an operator by others, whose gradients autograd records."""
+
+    def add(function: Defined) -> Defined:
+        ROWS.append(OperatorRow((name,), formula, order, bound, function, SUMMED, None, records=True))
         return function
 
     return add

@@ -1,0 +1,179 @@
+"""Layers that ATen has as one operator: linear, LSTM, attention of several heads, a layer of a transformer's encoder.
+
+They are made of other operators of the table, whose gradients PyTorch records. PyTorch makes them of the same operators
+if its own ones do not apply, so the bits are the same: for LSTM without oneDNN, and for attention with gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from convgrad.torch.training.row import NO_SUM, OF_OPERATOR, UnservedError, composite
+
+LSTM = 2  # ATen's number of this kind of layer
+OF_POSITIONS, OF_KEYS, OF_HEADS = range(3)  # ATen's kinds of masks: (L, S), (N, S), and (N, heads, L, S)
+
+
+@composite("linear", formula="addmm of the rows of input, weight^T and bias", order=OF_OPERATOR, bound="that of addmm")
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return a product plus a bias, rounded once; ATen rounds 16 bits twice if the input is not contiguous."""
+    if bias is None:
+        return torch.matmul(input, weight.t())
+    if input.dim() == 2:
+        return torch.addmm(bias, input, weight.t())
+    if bias.dim() > 1 or weight.dim() < 2 or not input.dim():
+        return torch.matmul(input, weight.t()) + bias
+    rows = input.flatten(0, -2) if input.dim() > 1 else input.unsqueeze(0)
+    return torch.addmm(bias, rows, weight.t()).reshape(*input.shape[:-1], len(weight))
+
+
+@composite(
+    "mkldnn_rnn_layer",
+    formula="by step: i, f, g, o = (h weight_hh^T + bias_hh) + (x weight_ih^T + bias_ih); "
+    "c = sigmoid(f) c + sigmoid(i) tanh(g); h = sigmoid(o) tanh(c)",
+    order=OF_OPERATOR,
+    bound="that of each operation",
+)
+def lstm(
+    steps: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias_ih: Tensor,
+    bias_hh: Tensor,
+    state: Tensor,
+    cell: Tensor,
+    reverse: bool,
+    batch_sizes: Sequence[int],
+    mode: int,
+    hidden_size: int,
+    num_layers: int,
+    has_biases: bool,
+    *_unused: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the values of h after each step, the last h and c, and an empty workspace."""
+    if mode != LSTM or batch_sizes:
+        raise UnservedError("has a definition only for LSTM, of sequences that are not packed", "Use nn.LSTM")
+    shapes = state.shape, cell.shape
+    h, c = (values.reshape(-1, hidden_size) for values in (state, cell))
+    of_steps = linear(steps, weight_ih, bias_ih if has_biases else None).unbind(0)
+    outputs = []
+    for of_input in reversed(of_steps) if reverse else of_steps:
+        gates = linear(h, weight_hh, bias_hh if has_biases else None) + of_input
+        i, f, g, o = gates.unsafe_chunk(4, 1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        outputs.append(h)
+    if reverse:
+        outputs.reverse()
+    workspace = steps.new_empty(0, dtype=torch.uint8)
+    return torch.stack(outputs), h.reshape(shapes[0]), c.reshape(shapes[1]), workspace
+
+
+@composite(
+    "_native_multi_head_attention",
+    formula="torch.nn.functional.multi_head_attention_forward",
+    order=OF_OPERATOR,
+    bound="that of each operation",
+)
+def heads_of_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim: int,
+    num_head: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    mask: Tensor | None = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Return attention of several heads, batch first, and the weights if they are needed."""
+    if mask is not None and mask_type == OF_HEADS:
+        mask = mask.expand(-1, num_head, -1, -1).flatten(0, 1)
+    attended, weights = functional.multi_head_attention_forward(
+        query.transpose(0, 1),
+        key.transpose(0, 1),
+        value.transpose(0, 1),
+        embed_dim,
+        num_head,
+        qkv_weight,
+        qkv_bias,
+        bias_k=None,
+        bias_v=None,
+        add_zero_attn=False,
+        dropout_p=0.0,
+        out_proj_weight=proj_weight,
+        out_proj_bias=proj_bias,
+        training=False,
+        key_padding_mask=mask if mask_type == OF_KEYS else None,
+        attn_mask=None if mask_type == OF_KEYS else mask,
+        need_weights=need_weights,
+        average_attn_weights=average_attn_weights,
+    )
+    return attended.transpose(0, 1), weights
+
+
+@composite(
+    "_transformer_encoder_layer_fwd",
+    formula="attention and two linear layers, each with a residual and a layer norm",
+    order=OF_OPERATOR,
+    bound="that of each operation",
+)
+def encoder_layer(
+    src: Tensor,
+    embed_dim: int,
+    num_heads: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    use_gelu: bool,
+    norm_first: bool,
+    eps: float,
+    norm_weight_1: Tensor,
+    norm_bias_1: Tensor,
+    norm_weight_2: Tensor,
+    norm_bias_2: Tensor,
+    ffn_weight_1: Tensor,
+    ffn_bias_1: Tensor,
+    ffn_weight_2: Tensor,
+    ffn_bias_2: Tensor,
+    mask: Tensor | None = None,
+    mask_type: int | None = None,
+) -> Tensor:
+    """Return the result of ``torch.nn.TransformerEncoderLayer`` in evaluation mode, batch first."""
+
+    def attended(x: Tensor) -> Tensor:
+        weights = qkv_weight, qkv_bias, proj_weight, proj_bias
+        return heads_of_attention(x, x, x, embed_dim, num_heads, *weights, mask, False, mask_type=mask_type)[0]
+
+    def transformed(x: Tensor) -> Tensor:
+        x = linear(x, ffn_weight_1, ffn_bias_1)
+        return linear(functional.gelu(x) if use_gelu else functional.relu(x), ffn_weight_2, ffn_bias_2)
+
+    def normed_1(x: Tensor) -> Tensor:
+        return functional.layer_norm(x, (embed_dim,), norm_weight_1, norm_bias_1, eps)
+
+    def normed_2(x: Tensor) -> Tensor:
+        return functional.layer_norm(x, (embed_dim,), norm_weight_2, norm_bias_2, eps)
+
+    if norm_first:
+        src = src + attended(normed_1(src))
+        return src + transformed(normed_2(src))
+    src = normed_1(src + attended(src))
+    return normed_2(src + transformed(src))
+
+
+@composite(
+    "_nested_tensor_from_mask_left_aligned", formula="False, so that padding stays in tensors", order=NO_SUM, bound="0"
+)
+def is_left_aligned(tensor: Tensor, mask: Tensor) -> bool:
+    """Return False: then ``torch.nn.TransformerEncoder`` makes no nested tensors, which have no rows."""
+    return False

@@ -1,0 +1,154 @@
+"""Layers that ATen has as one operator: the bits of the operators that PyTorch makes them of, for all options."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from convgrad.torch import same_bits
+from tests.training.digests import digest
+
+pytestmark = [
+    pytest.mark.usefixtures("installed"),
+    pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN"),
+]
+T, N, INPUTS, HIDDEN = 5, 3, 4, 6
+MODES = {mode.__name__: mode for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode)}
+LSTM = [
+    dict(zip(("num_layers", "bias", "batch_first", "bidirectional", "proj_size"), values, strict=True))
+    for values in product((1, 2), (True, False), (True, False), (True, False), (0, 2))
+]
+
+
+def lstm(options: dict[str, Any], dtype: torch.dtype = torch.float32) -> tuple[nn.LSTM, torch.Tensor]:
+    torch.manual_seed(0)
+    shape = (N, T, INPUTS) if options["batch_first"] else (T, N, INPUTS)
+    return nn.LSTM(INPUTS, HIDDEN, **options).to(dtype), torch.randn(shape, dtype=dtype, requires_grad=True)
+
+
+def step(layer: nn.LSTM, x: torch.Tensor) -> list[torch.Tensor]:
+    """Return the results of a layer and all gradients of their weighted sum."""
+    output, (hidden, cell) = layer(x)
+    loss = (output * output).sum() + hidden.sum() + (cell * 2).sum()
+    return [output, hidden, cell, *torch.autograd.grad(loss, [x, *layer.parameters()])]
+
+
+def without_onednn(layer: nn.LSTM, x: torch.Tensor) -> list[torch.Tensor]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch warns about Intel's GPUs
+        with torch.backends.mkldnn.flags(enabled=False):
+            return step(layer, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("options", LSTM, ids=str)
+def test_lstm_has_the_bits_of_its_operators(options: dict[str, Any], dtype: torch.dtype) -> None:
+    layer, x = lstm(options, dtype)
+    with same_bits():
+        assert digest(step(layer, x)) == digest(without_onednn(layer, x))
+
+
+@pytest.mark.parametrize("options", LSTM, ids=str)
+def test_lstm_is_that_of_pytorch(options: dict[str, Any]) -> None:
+    layer, x = lstm(options)
+    with same_bits():
+        found = step(layer, x)
+    exact = step(copy.deepcopy(layer).double(), x.detach().double().requires_grad_())
+    plain = step(layer, x)
+    for ours, theirs, value in zip(found, plain, exact, strict=True):
+        assert (ours.shape, ours.stride(), ours.dtype) == (theirs.shape, theirs.stride(), theirs.dtype)
+        torch.testing.assert_close(ours.double(), value, rtol=1e-4, atol=1e-4)
+
+
+def test_a_gradient_of_lstm_after_the_block() -> None:
+    layer, x = lstm(LSTM[0])
+    with same_bits():
+        output, _ = layer(x)
+    (output * output).sum().backward()
+    assert x.grad is not None
+    exact = x.detach().double().requires_grad_()
+    (copy.deepcopy(layer).double()(exact)[0] ** 2).sum().backward()
+    torch.testing.assert_close(x.grad.double(), exact.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_lstm_without_gradients_has_the_same_bits() -> None:
+    layer, x = lstm(LSTM[0])
+    with same_bits():
+        expected = digest(list(layer(x)[0]))
+        for mode in MODES.values():
+            with mode():
+                assert digest(list(layer(x)[0])) == expected
+
+
+def test_packed_sequences_and_initial_values() -> None:
+    layer, x = lstm(LSTM[0])
+    start = torch.randn(2, N, HIDDEN), torch.randn(2, N, HIDDEN)  # of both directions
+    packed = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([5, 3, 2]), batch_first=LSTM[0]["batch_first"])
+    exact = copy.deepcopy(layer).double()
+    for given in (x, packed):
+        with same_bits():
+            found, (_, cell) = layer(given, start)
+        wide = given.double() if isinstance(given, torch.Tensor) else given.to(torch.float64)
+        expected, (_, wide_cell) = exact(wide, tuple(value.double() for value in start))
+        if not isinstance(given, torch.Tensor):
+            found, expected = found.data, expected.data
+        torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(cell.double(), wide_cell, rtol=1e-5, atol=1e-5)
+
+
+ENCODERS = [
+    dict(zip(("norm_first", "activation", "batch_first"), values, strict=True))
+    for values in product((True, False), ("relu", "gelu"), (True, False))
+]
+PADDING = torch.tensor([[False] * T, [False] * (T - 2) + [True] * 2, [False] * (T - 1) + [True]])
+MASKS: dict[str, dict[str, Any]] = {
+    "no mask": {},
+    "causal": {"mask": nn.Transformer.generate_square_subsequent_mask(T), "is_causal": True},
+    "bools": {"mask": torch.ones(T, T, dtype=torch.bool).triu(1)},
+    "padding": {"src_key_padding_mask": PADDING},
+    "both": {"mask": torch.ones(T, T, dtype=torch.bool).triu(1), "src_key_padding_mask": PADDING},
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("masks", MASKS)
+@pytest.mark.parametrize("options", ENCODERS, ids=str)
+def test_encoders_have_the_same_bits_with_and_without_gradients(options: dict[str, Any], masks: str) -> None:
+    """Without gradients, PyTorch calls an operator for the whole layer; with them, one for each part."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, **options)
+    model = nn.TransformerEncoder(layer, 2).eval()
+    x = torch.randn((N, T, 8) if options["batch_first"] else (T, N, 8))
+    with same_bits():
+        expected = model(x.clone().requires_grad_(), **MASKS[masks])
+        for mode in MODES.values():
+            with mode():
+                assert torch.equal(model(x, **MASKS[masks]), expected)
+    exact = copy.deepcopy(model).double().train(False)
+    exact.requires_grad_(True)
+    kinds = {key: value.double() if value is not PADDING and torch.is_tensor(value) and value.is_floating_point()
+             else value for key, value in MASKS[masks].items()}  # fmt: skip
+    torch.testing.assert_close(expected.double(), exact(x.double().requires_grad_(), **kinds), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("masks", [{}, {"key_padding_mask": PADDING}, {"attn_mask": MASKS["bools"]["mask"]}], ids=str)
+def test_attention_of_heads_has_the_same_bits_without_gradients(
+    masks: dict[str, Any], average: bool, weights: bool
+) -> None:
+    torch.manual_seed(0)
+    layer, x = nn.MultiheadAttention(8, 2, batch_first=True).eval(), torch.randn(N, T, 8)
+    options = {"need_weights": weights, "average_attn_weights": average, **masks}
+    with same_bits():
+        expected = layer(x, x, x, **options)
+        with torch.no_grad():
+            found = layer(x, x, x, **options)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert (ours is None and theirs is None) or torch.equal(ours, theirs)
