@@ -269,7 +269,7 @@ def test_refused_operators_have_the_cures_of_the_page() -> None:
     image, functional = torch.rand(1, 2, 5, 5), torch.nn.functional
     refused: dict[str, Callable[[], object]] = {
         "f64": lambda: image.double().sum(),
-        "CTC": lambda: functional.ctc_loss(torch.rand(4, 1, 3).log_softmax(2), torch.ones(1, 2).long(), [4], [2]),
+        "FFT": lambda: torch.fft.rfft(torch.rand(4)),
     }
     with same_bits():
         for words, call in refused.items():

@@ -135,6 +135,24 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
     "addmm": (lambda d: (d(7), d(5, 9), d(9, 7)), {"beta": 2, "alpha": 3}),
     "addmv": (lambda d: (d(5), d(5, 9), d(9)), {"beta": 2}),
     "baddbmm": (lambda d: (d(3, 5, 7), d(3, 5, 9), d(3, 9, 7)), {"alpha": 0.5}),
+    **{name: (lambda d: (d(*IMAGES).sigmoid(),), {}) for name in ("logit", "deg2rad", "rad2deg")},
+    "hypot": (lambda d: (d(*IMAGES), d(*IMAGES)), {}),
+    "linalg_cross": (lambda d: (d(5, 3), d(5, 3)), {}),
+    "renorm": (lambda d: (d(*IMAGES), 2, 1, 1.5), {}),
+    "addr": (lambda d: (d(5, 7), d(5), d(7)), {"alpha": 2}),
+    "addbmm": (lambda d: (d(5, 6), d(3, 5, 7), d(3, 7, 6)), {"beta": 2}),
+    "_cdist_forward": (lambda d: (d(2, 5, 8), d(2, 7, 8), 2.0, None), {}),
+    "_pdist_forward": (lambda d: (d(5, 8), 2.0), {}),
+    "rrelu_with_noise": (lambda d: (d(*IMAGES), d(*IMAGES), 0.125, 0.25, True), {}),
+    **{
+        name: (lambda d: (d(5, 8), torch.tensor([1, 2, 1, 0]), torch.tensor([0, 3]), False, 1), {})
+        for name in ("_embedding_bag", "_embedding_bag_forward_only")
+    },
+    **{
+        name: (lambda d, of=kind: (d(6, 2, 5).log_softmax(2), torch.ones(2, 2).long(), of([6, 5]), of([2, 1])), {})
+        for name, kind in (("_ctc_loss", list), ("_ctc_loss.Tensor", torch.tensor))
+    },
+    "scaled_dot_product_attention": (lambda d: (d(2, 3, 5, 8), d(2, 3, 7, 8), d(2, 3, 7, 8)), {"is_causal": True}),
     "linear": (lambda d: (d(2, 5, 8), d(4, 8), d(4)), {}),
     "mkldnn_rnn_layer": (
         lambda d: (d(5, 3, 4), d(24, 4), d(24, 6), d(24), d(24), d(3, 6), d(3, 6), True, [], 2, 6, 1, *(True,) * 4),

@@ -50,12 +50,12 @@ def test_nothing_varies_in_a_step() -> None:
 
 def test_planted_logit_is_named() -> None:
     with ct.same_bits():
-        found = ct.audit(step(Net(), torch.logit))
+        found = ct.audit(step(Net(), torch.lgamma))
     assert not found
-    assert set(found.varying) == {"aten::logit", "aten::logit_backward"}
+    assert set(found.varying) == {"aten::lgamma", "aten::digamma"}
     text = str(found)
     assert text.splitlines()[0] == "may vary with threads, instruction set or memory format: 2 operators, 2 calls"
-    assert "backward of Logit, test_audit.py" in text
+    assert "backward of Lgamma, test_audit.py" in text
 
 
 def test_outside_the_context_the_table_says_so() -> None:
@@ -87,7 +87,7 @@ def test_types_and_layouts_without_a_row_may_vary() -> None:
     [
         ("aten::add_.Tensor", "ours"), ("aten::_foreach_lerp_.Scalar", "ours"), ("aten::_foreach_exp", "ours"),
         ("aten::_foreach_erfc", "may vary"), ("aten::_foreach_mul_.Tensor", "fixed"), ("aten::view", "fixed"),
-        ("aten::logit", "may vary"), ("other::operator", "may vary"), ("c10d::allreduce_", "may vary"),
+        ("aten::lgamma", "may vary"), ("other::operator", "may vary"), ("c10d::allreduce_", "may vary"),
         ("c10d::allgather_", "fixed"), ("convgrad::forward", "fixed"),
     ],
 )  # fmt: skip

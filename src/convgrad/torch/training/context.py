@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ContextDecorator, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
@@ -232,7 +233,7 @@ class _Installation:
             if row is None:
                 kernel = _refusing(name, key, original)
             elif row.records:
-                kernel = _recording(name, row.function, original)
+                kernel = _recording(name, row, original)
             else:
                 kernel = _computing(name, row, stores, original)
             self._kernels[name, key] = kernel
@@ -331,14 +332,16 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
     return kernel
 
 
-def _recording(name: str, function: Function, original: Function) -> Function:
-    """Return the kernel of an operator that autograd records as the operators of which ``function`` consists."""
+def _recording(name: str, row: OperatorRow, original: Function) -> Function:
+    """Return the kernel of an operator that autograd records as the operators of which its function consists."""
+    of_aten = "original" in inspect.signature(row.function).parameters
 
     def kernel(keys: Keys, *args: object, **kwargs: object) -> object:
-        if _current() is None:
+        passes = row.integers == PASS and not any(map(torch.is_floating_point, tensors_in(args)))
+        if _current() is None or passes:
             return original(keys, *args, **kwargs)
         try:
-            return function(*args, **kwargs)
+            return row.function(*args, **kwargs, **({"original": partial(original, keys)} if of_aten else {}))
         except UnservedError as error:
             reason = error
         return _refused(name, reason, original, keys, args, kwargs)

@@ -7,6 +7,7 @@ from functools import cache
 from convgrad.torch.training import (  # noqa: F401 - they fill ROWS
     activations,
     attention,
+    composites,
     elements,
     functions,
     grids,
@@ -56,7 +57,7 @@ def _packets() -> frozenset[str]:
 def group_of(name: str) -> str:
     """Return the group of an operator, such as "aten::add_.Tensor".
 
-    >>> group_of("aten::mul.Tensor"), group_of("aten::_foreach_add_.Scalar"), group_of("aten::logit")
+    >>> group_of("aten::mul.Tensor"), group_of("aten::_foreach_add_.Scalar"), group_of("aten::lgamma")
     ('fixed', 'ours', 'may vary')
     """
     library, _, overload = name.partition("::")

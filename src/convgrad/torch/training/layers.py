@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from convgrad.torch.training.row import NO_SUM, OF_OPERATOR, UnservedError, composite
+from convgrad.torch.training.row import NO_SUM, OF_OPERATOR, Function, UnservedError, composite
 
 LSTM = 2  # ATen's number of this kind of layer
 OF_POSITIONS, OF_KEYS, OF_HEADS = range(3)  # ATen's kinds of masks: (L, S), (N, S), and (N, heads, L, S)
@@ -49,7 +49,7 @@ def lstm(
     reverse: bool,
     batch_sizes: Sequence[int],
     mode: int,
-    hidden_size: int,
+    size: int,
     num_layers: int,
     has_biases: bool,
     *_unused: bool,
@@ -58,7 +58,7 @@ def lstm(
     if mode != LSTM or batch_sizes:
         raise UnservedError("has a definition only for LSTM, of sequences that are not packed", "Use nn.LSTM")
     shapes = state.shape, cell.shape
-    h, c = (values.reshape(-1, hidden_size) for values in (state, cell))
+    h, c = (values.reshape(-1, size) for values in (state, cell))
     of_steps = linear(steps, weight_ih, bias_ih if has_biases else None).unbind(0)
     outputs = []
     for of_input in reversed(of_steps) if reverse else of_steps:
@@ -71,6 +71,22 @@ def lstm(
         outputs.reverse()
     workspace = steps.new_empty(0, dtype=torch.uint8)
     return torch.stack(outputs), h.reshape(shapes[0]), c.reshape(shapes[1]), workspace
+
+
+@composite(
+    "scaled_dot_product_attention",
+    formula="_scaled_dot_product_flash_attention_for_cpu, or the products of _scaled_dot_product_attention_math",
+    order=OF_OPERATOR,
+    bound="that of each operation",
+)
+def attention(query: Tensor, key: Tensor, value: Tensor, *args: object, original: Function, **kwargs: object) -> Tensor:
+    """Return attention by the formula that ATen chooses, which must not depend on strides."""
+    operands = [
+        x.clone(memory_format=torch.contiguous_format) if x.dim() and x.stride(-1) != 1 else x
+        for x in (query, key, value)
+    ]
+    result: Tensor = original(*operands, *args, **kwargs)
+    return result
 
 
 @composite(

@@ -88,11 +88,14 @@ def row(
     return add
 
 
-def composite(name: str, *, formula: str, order: str, bound: str) -> Callable[[Defined], Defined]:
-    """Add a function to the table that computes an operator by others, whose gradients autograd records."""
+def composite(*names: str, formula: str, order: str, bound: str, integers: str = PASS) -> Callable[[Defined], Defined]:
+    """Add a function to the table that computes operators by others, whose gradients autograd records.
+
+    If the function has a parameter ``original``, it gets ATen's function.
+    """
 
     def add(function: Defined) -> Defined:
-        ROWS.append(OperatorRow((name,), formula, order, bound, function, SUMMED, None, records=True))
+        ROWS.append(OperatorRow(names, formula, order, bound, function, SUMMED, None, integers, records=True))
         return function
 
     return add

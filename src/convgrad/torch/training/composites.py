@@ -1,0 +1,202 @@
+"""Operators that are made of other operators of the table, whose gradients PyTorch records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from convgrad.torch.training.row import NO_SUM, OF_OPERATOR, SEQUENTIAL, SERVE, UnservedError, composite, result_type
+
+SUM, MEAN = 0, 1  # modes of an embedding bag
+OF_PARTS = "that of each operation"
+NEVER = -1e30  # the logarithm of a probability of 0: with -infinity, gradients of unused paths would be NaN
+LOST = -1e29  # a logarithm below this one is that of a path that does not exist
+
+
+@composite(
+    "logit", formula="log(x / (1 - x)), x clamped to [eps, 1 - eps]", order=NO_SUM, bound=OF_PARTS, integers=SERVE
+)
+def logit(x: Tensor, eps: float | None = None) -> Tensor:
+    """Return the logarithm of the odds."""
+    if eps is not None and eps >= 0:
+        x = x.clamp(eps, 1 - eps)
+    return torch.log(x / (1 - x))
+
+
+@composite("deg2rad", formula="x * (pi / 180)", order=NO_SUM, bound="1 ulp", integers=SERVE)
+def radians(x: Tensor) -> Tensor:
+    """Return angles in radians."""
+    return x * (math.pi / 180)
+
+
+@composite("rad2deg", formula="x * (180 / pi)", order=NO_SUM, bound="1 ulp", integers=SERVE)
+def degrees(x: Tensor) -> Tensor:
+    """Return angles in degrees."""
+    return x * (180 / math.pi)
+
+
+@composite("hypot", formula="sqrt(x^2 + y^2) in f64", order=NO_SUM, bound="0.501 ulp")
+def hypot(x: Tensor, y: Tensor) -> Tensor:
+    """Return the length of the hypotenuse. Squares of f32 neither overflow in f64 nor become denormal."""
+    if torch.float64 in (x.dtype, y.dtype):
+        raise UnservedError("has no specified order for torch.float64", "Use tensors of f32")
+    dtype, (x, y) = result_type(x, y), torch.broadcast_tensors(x, y)
+    return (x.double().square() + y.double().square()).sqrt().to(dtype)
+
+
+@composite("linalg_cross", formula="a[1] b[2] - a[2] b[1], and so on", order=NO_SUM, bound=OF_PARTS)
+def cross(a: Tensor, b: Tensor, *, dim: int = -1) -> Tensor:
+    """Return the cross product of vectors along an axis."""
+    if a.dim() != b.dim() or not a.shape[dim] == b.shape[dim] == 3:
+        raise RuntimeError(f"linalg.cross: inputs must have 3 elements along dim {dim}; got {a.shape}, {b.shape}")
+    following, previous = (torch.tensor(places) for places in ((1, 2, 0), (2, 0, 1)))
+    first = a.index_select(dim, following) * b.index_select(dim, previous)
+    return first - a.index_select(dim, previous) * b.index_select(dim, following)
+
+
+@composite("renorm", formula="x * (maxnorm / (norm + 1e-7)) where norm > maxnorm", order=OF_OPERATOR, bound=OF_PARTS)
+def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
+    """Return slices whose norms are at most ``maxnorm``."""
+    if not (p > 0 and maxnorm >= 0):
+        raise RuntimeError(f"renorm: p must be positive, and maxnorm at least 0; got {p}, {maxnorm}")
+    dim = dim % x.dim()
+    norms = torch.linalg.vector_norm(x, p, [axis for axis in range(x.dim()) if axis != dim], keepdim=True)
+    return x * torch.where(norms > maxnorm, maxnorm / (norms + 1e-7), 1.0).to(x.dtype)
+
+
+@composite("addr", formula="beta * x + alpha * (a b^T)", order=NO_SUM, bound=OF_PARTS)
+def plus_outer(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """Return a matrix plus an outer product."""
+    return torch.addmm(x, a.unsqueeze(1), b.unsqueeze(0), beta=beta, alpha=alpha)
+
+
+@composite("addbmm", formula="addmm of the matrices side by side", order=OF_OPERATOR, bound="that of addmm")
+def plus_products(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """Return a matrix plus the sum of the products of two batches of matrices."""
+    if a.shape[0] != b.shape[0] or a.shape[-1] != b.shape[1]:
+        raise RuntimeError(f"addbmm: batches of matrices do not match; got {a.shape}, {b.shape}")
+    return torch.addmm(x, a.transpose(0, 1).flatten(1), b.flatten(0, 1), beta=beta, alpha=alpha)
+
+
+@composite("_cdist_forward", formula="norm(a - b) of each pair of rows", order=OF_OPERATOR, bound=OF_PARTS)
+def distances(a: Tensor, b: Tensor, p: float, compute_mode: int | None) -> Tensor:
+    """Return the distances of all rows of ``a`` from all rows of ``b``."""
+    if not p >= 0:
+        raise RuntimeError(f"cdist: p must be at least 0; got {p}")
+    return torch.linalg.vector_norm(a.unsqueeze(-2) - b.unsqueeze(-3), p, -1)
+
+
+@composite("_pdist_forward", formula="norm(x[i] - x[j]) for i < j", order=OF_OPERATOR, bound=OF_PARTS)
+def distances_within(x: Tensor, p: float = 2.0) -> Tensor:
+    """Return the distances of the rows of a matrix from each other."""
+    i, j = torch.triu_indices(len(x), len(x), 1)
+    return torch.linalg.vector_norm(x[i] - x[j], p, -1)
+
+
+@composite("rrelu_with_noise", formula="x * noise, noise uniform where x <= 0, else 1", order=NO_SUM, bound="0.5 ulp")
+def rrelu(
+    x: Tensor,
+    noise: Tensor,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Return a leaky ReLU with random slopes, or with their mean if it does not train."""
+    if not training:
+        return torch.nn.functional.leaky_relu(x, (lower + upper) / 2)
+    with torch.no_grad():
+        noise.uniform_(lower, upper, generator=generator)
+        noise.masked_fill_(x > 0, 1)
+    return x * noise
+
+
+@composite(
+    "_embedding_bag",
+    "_embedding_bag_forward_only",
+    formula="sums of the rows of a bag, / count for means",
+    order=SEQUENTIAL,
+    bound=OF_PARTS,
+)
+def bags_of_rows(
+    weight: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = SUM,
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the sums or means of bags of rows, and the bag of each index, the sizes of the bags, and nothing."""
+    if mode not in (SUM, MEAN) or sparse:
+        raise UnservedError("computes only sums and means with dense gradients", "Use mode='sum' and sparse=False")
+    bounds = offsets if include_last_offset else torch.cat([offsets, offsets.new_tensor([len(indices)])])
+    sizes = bounds.diff()
+    if (len(offsets) and offsets[0] != 0) or (sizes < 0).any() or sizes.sum() != len(indices):
+        raise RuntimeError("embedding_bag: offsets must begin with 0, ascend, and not exceed the number of indices")
+    bags = torch.repeat_interleave(torch.arange(len(sizes)), sizes.long())
+    used, of_bags = indices, bags
+    if padding_idx >= 0:
+        kept = indices != padding_idx
+        used, of_bags = indices[kept], bags[kept]
+        per_sample_weights = None if per_sample_weights is None else per_sample_weights[kept]
+    rows = torch.embedding(weight, used, -1, scale_grad_by_freq)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(1)
+    sums = weight.new_zeros(len(sizes), weight.shape[1]).index_add(0, of_bags, rows)
+    counts = torch.bincount(of_bags, minlength=len(sizes))
+    if mode == MEAN:
+        sums = sums / counts.clamp(min=1).unsqueeze(1).to(sums.dtype)
+    return sums, bags, counts, counts.new_empty(0)
+
+
+@composite(
+    "_ctc_loss",
+    "_ctc_loss.Tensor",
+    formula="-logaddexp of the logarithms of all paths, step by step",
+    order=SEQUENTIAL,
+    bound=OF_PARTS,
+)
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Sequence[int] | Tensor,
+    target_lengths: Sequence[int] | Tensor,
+    blank: int = 0,
+    zero_infinity: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Return the negative logarithm of the probability of all paths that spell each target, and nothing.
+
+    A path is in one of the states blank, label 1, blank, label 2, ..., blank. ``paths`` has the logarithm of the
+    probability of the paths in each state.
+    """
+    (time, batch, _), longest = log_probs.shape, int(max(target_lengths, default=0))
+    steps, lengths = (torch.as_tensor(numbers).long() for numbers in (input_lengths, target_lengths))
+    if steps.shape != (batch,) or lengths.shape != (batch,) or (steps > time).any() or (lengths < 0).any():
+        raise RuntimeError(f"ctc_loss: lengths must fit log_probs {log_probs.shape}; got {steps}, {lengths}")
+    if targets.dim() == 1:
+        targets = torch.nn.utils.rnn.pad_sequence(list(targets.split(lengths.tolist())), True)
+    states = torch.full((batch, 2 * longest + 1), blank)
+    within = torch.arange(longest) < lengths.unsqueeze(1)
+    states[:, 1::2] = torch.where(within, targets[:, :longest].long(), blank)
+    skips = torch.zeros(states.shape, dtype=torch.bool)  # whether a path may come from the last label
+    skips[:, 3::2] = states[:, 3::2] != states[:, 1:-2:2]
+    never = log_probs.new_full((batch, 2), NEVER)
+    of_states = log_probs.clamp(min=NEVER).gather(2, states.expand(time, -1, -1))
+    paths = torch.cat([of_states[0, :, :2], never.new_full((batch, states.shape[1]), NEVER)], 1)[:, : states.shape[1]]
+    for step in range(1, time):
+        moved = torch.logaddexp(paths, torch.cat([never[:, :1], paths], 1)[:, :-1])
+        skipped = torch.cat([never, paths], 1)[:, :-2].masked_fill(~skips, NEVER)
+        moved = torch.logaddexp(moved, skipped) + of_states[step]
+        paths = torch.where((step < steps).unsqueeze(1), moved, paths)
+    last = torch.stack([2 * lengths, (2 * lengths - 1).clamp(min=0)], 1)
+    ends = paths.gather(1, last)
+    total = torch.where(lengths > 0, torch.logaddexp(ends[:, 0], ends[:, 1]), ends[:, 0])
+    lost = (total < LOST) | (steps == 0) & (lengths > 0)
+    losses = (-total).masked_fill(lost, 0.0 if zero_infinity else math.inf)
+    return losses.masked_fill((steps == 0) & (lengths == 0), 0.0), log_probs.new_empty(0)
