@@ -87,7 +87,8 @@ class _Rule(torch.autograd.Function):  # type: ignore[misc]
         parts = [] if u is None else [call(cls.name, u, second, *remainder)]
         parts += [] if v is None else [call(cls.name, first, v, *remainder)]
         parts += [_everywhere(cotangent, ctx.result, result).clone() for cotangent in bias if cotangent is not None]
-        return sum(parts[1:], parts[0])
+        # in a trace, a tensor of which only the shape is read may be the only one with a tangent
+        return sum(parts[1:], parts[0]) if parts else torch.zeros_like(result)
 
 
 class Forward(_Rule):
@@ -201,6 +202,7 @@ def _everywhere(channels: Tensor, shape: Sequence[int], like: Tensor | None) -> 
     return channels.expand(shape) if like is None else torch.ones_like(like) * channels
 
 
+_PRE_DISPATCH = torch._C.DispatchKey.PreDispatch
 _keys = torch._C._dispatch_keys  # returns the dispatcher's keys of a tensor: its device and special properties
 
 
@@ -218,6 +220,8 @@ _OF_MEMORY = frozenset(key for backend in _BACKENDS for key in _of_memory(backen
 def _straight(*tensors: Tensor | None) -> bool:
     """Return whether a kernel can be called directly: the tensors are plain, and PyTorch does not trace the call."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state():
+        return False
+    if torch._C._dispatch_tls_is_dispatch_key_included(_PRE_DISPATCH):  # modes that see calls before autograd does
         return False
     if torch._C._autograd._profiler_enabled():  # the profiler records only calls through the dispatcher
         return False
