@@ -14,6 +14,7 @@ from convgrad.spec.activation import is_relu
 from convgrad.torch import kernels, passes, recorded, traced
 from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import Ints, less, pads_of, unread
+from convgrad.torch.problems import FORMATS
 from convgrad.torch.recorded import sizes_are_recorded
 from convgrad.torch.schema import Schema, schema_of
 from convgrad.torch.strides import laid, strides_of
@@ -276,15 +277,37 @@ def call_activated(activation: str | None, name: str, *args: object) -> Tensor:
     return activate(activation, name, call(name, *args))
 
 
-def activate(activation: str | None, name: str, result: Tensor) -> Tensor:
-    """Return the activated result. torch.relu is not used, because it returns -0 for -0."""
-    return torch.where(result <= 0, 0.0, result) if is_relu(activation, name) else result
+def activate(
+    activation: str | None, name: str, result: Tensor, inactive: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
+    """Return the activated result. torch.relu is not used, because it returns -0 for -0.
+
+    ``inactive`` returns which values ReLU replaces by 0, by default from their bits.
+    """
+    return torch.where((inactive or _inactive)(result), 0.0, result) if is_relu(activation, name) else result
+
+
+def _inactive(values: Tensor) -> Tensor:
+    """Return which values are at most 0, by their bits: comparisons of numbers may take denormals for 0."""
+    if torch.jit.is_tracing():  # TorchScript has no views of another type
+        return values <= 0
+    integer, first_nan = _NEGATIVE[values.dtype]
+    bits = values.detach().view(integer)
+    return (bits == 0) | (bits < first_nan)
 
 
 @torch._disable_dynamo  # type: ignore[untyped-decorator]
 def _uncompiled(function: Callable[P, Tensor], *args: P.args, **options: P.kwargs) -> Tensor:
     """Call a function that torch.compile must not compile, at the cost of a graph break."""
     return function(*args, **options)
+
+
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+# By type, the integers of its size, and the smallest of those that are the bits of a negative NaN.
+_NEGATIVE = {
+    dtype: (_INTEGERS[fmt.dtype.itemsize], -(fmt.spent or 2 ** (fmt.significand_bits - 1) - 1))
+    for dtype, fmt in FORMATS.items()
+}
 
 
 # -- registration --------------------------------------------------------------------------------------------------
