@@ -300,22 +300,15 @@ def _not_scripted(self: nn.Module) -> NoReturn:
 def _reduce(self: nn.Module, protocol: SupportsIndex) -> tuple[object, ...]:
     """Return a module's pickled form. It names PyTorch's class, because pickle cannot import the derived class."""
     ours = _reproducible_class(self)
-    kind: Any = ours.__bases__[0]
-    make, arguments, *state = cast(tuple[Any, ...], object.__reduce_ex__(self, protocol))
-    if kind.__reduce__ is object.__reduce__:
-        return _rebuilt, (kind,), *state
-    # the user's class says how it is made
-    make, settings = (kind if make is ours else make), {name: getattr(self, name) for name in _SETTINGS}
-    return _remade, (settings, make, *arguments), *state
-
-
-def _rebuilt(kind: type) -> object:
-    derived: Any = _derived(kind)
-    return derived.__new__(derived)
+    reduced = super(ours, self).__reduce_ex__(protocol)  # the user's class may say how it is made
+    make, arguments, *state = cast(tuple[Any, ...], reduced)
+    made = [ours.__bases__[0] if value is ours else value for value in (make, *arguments)]
+    settings = {name: value for name, value in vars(self).items() if name in _SETTINGS}
+    return _remade, (settings, *made), *state
 
 
 def _remade(settings: dict[str, object], make: Callable[..., nn.Module], *arguments: object) -> nn.Module:
-    """Return the module that a function of the user's class makes, as `reproducible` changed it."""
+    """Return the module that a function makes, as `reproducible` changed it."""
     module = make(*arguments)
     if not is_reproducible(module):
         module.__class__ = _swapped(module, _derived)
