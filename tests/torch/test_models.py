@@ -6,6 +6,7 @@ import copy
 import io
 import pickle
 import warnings
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -351,3 +352,31 @@ def test_a_measured_class_with_another_forward_is_unknown() -> None:
 
     report = convgrad.torch.report(nn.ModuleList([Other(1, 1), Same(1, 1)]))
     assert (list(report.unknown), list(report.varying)) == (["0"], ["1"])
+
+
+class Mixed:
+    """A class that a library mixes into a module's class, as fully_shard does."""
+
+
+def mixed(layer: Any) -> None:
+    layer.__class__ = type(f"Mixed{type(layer).__name__}", (Mixed, type(layer)), {})
+
+
+CHANGES: dict[str, Any] = {
+    "mixed": mixed,
+    "parametrized": lambda layer: parametrize.register_parametrization(layer, "weight", Doubled()),
+    "reproducible": convgrad.torch.reproducible,
+}
+
+
+@pytest.mark.parametrize("changes", list(permutations(CHANGES)))
+def test_classes_that_are_derived_from_a_layers_class(changes: tuple[str, ...]) -> None:
+    layer = filled(nn.Conv2d(4, 6, 3))
+    expected = passes(CHANGES["parametrized"](copy.deepcopy(layer)), 2, 4, 5, 5)
+    for change in changes:
+        CHANGES[change](layer)
+    assert is_reproducible(layer)
+    for module in (layer, convgrad.torch.original(layer)):
+        assert same(passes(module, 2, 4, 5, 5), expected)
+        assert isinstance(module, Mixed)
+    assert not is_reproducible(layer)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+from torch.nn.utils import parametrize
 from torch.nn.utils.parametrize import is_parametrized
 
 from convgrad.arrays.libraries.torch import formats_of
@@ -145,7 +146,7 @@ def reproducible(
             continue
         computed += 1
         if not is_reproducible(module):
-            module.__class__ = _swapped(module, _derived)
+            _change(module)
         if is_convolution(module):
             vars(module).update(settings)
     if left_out:
@@ -187,7 +188,8 @@ def original(model: Model) -> Model:
 
 def _restore(module: nn.Module) -> None:
     """Give a module its old class again, and remove its settings."""
-    module.__class__ = _swapped(module, lambda kind: kind.__bases__[0])
+    ours = _reproducible_class(module)
+    module.__class__ = _rebased(type(module), ours, ours.__bases__[0])
     for name in _SETTINGS:
         vars(module).pop(name, None)
 
@@ -247,17 +249,25 @@ def unsupported(module: nn.Module) -> str | None:
     return f"a {type(module).__name__} of {words}: there are kernels for {', '.join(_FORMATS.values())}"
 
 
-def _swapped(module: nn.Module, exchange: Callable[[type], type]) -> type:
-    """Return the class that a module must get: ``exchange`` of its layer class.
+def _change(module: nn.Module) -> None:
+    """Give a module a class that is derived from its layer class, and that convgrad computes."""
+    kind: type = type(module)
+    if is_parametrized(module):  # PyTorch then derives a class from the layer class
+        kind = next(base.__bases__[0] for base in kind.__mro__ if base.__module__ == parametrize.__name__)
+    module.__class__ = _rebased(type(module), kind, _derived(kind))
 
-    PyTorch gives each parametrized module a class of its own, derived from the layer class. This function copies that
-    class with the new base, so that parametrizations can still be removed.
+
+def _rebased(kind: type, old: type, new: type) -> type:
+    """Return a class with the base ``new`` instead of ``old``.
+
+    PyTorch gives parametrized and sharded modules classes of their own, derived from the layer class. This function
+    copies these classes, so that parametrizations can still be removed.
     """
-    kind = type(module)
-    if not is_parametrized(module):
-        return exchange(kind)
+    if kind is old:
+        return new
     members = {name: value for name, value in vars(kind).items() if name not in ("__dict__", "__weakref__")}
-    return type(kind.__name__, (exchange(kind.__bases__[0]),), members)
+    bases = [_rebased(base, old, new) if issubclass(base, old) else base for base in kind.__bases__]
+    return type(kind.__name__, tuple(bases), members)
 
 
 @cache
@@ -311,6 +321,6 @@ def _remade(settings: dict[str, object], make: Callable[..., nn.Module], *argume
     """Return the module that a function makes, as `reproducible` changed it."""
     module = make(*arguments)
     if not is_reproducible(module):
-        module.__class__ = _swapped(module, _derived)
+        _change(module)
     vars(module).update(settings)
     return module
