@@ -312,9 +312,9 @@ def _reduce(self: nn.Module, protocol: SupportsIndex) -> tuple[object, ...]:
     ours = _reproducible_class(self)
     reduced = super(ours, self).__reduce_ex__(protocol)  # the user's class may say how it is made
     make, arguments, *state = cast(tuple[Any, ...], reduced)
-    made = [ours.__bases__[0] if value is ours else value for value in (make, *arguments)]
+    call = [ours.__bases__[0] if value is ours else value for value in (make, *arguments)]
     settings = {name: value for name, value in vars(self).items() if name in _SETTINGS}
-    return _remade, (settings, *made), *state
+    return _remade, (settings, *call), *state
 
 
 def _remade(settings: dict[str, object], make: Callable[..., nn.Module], *arguments: object) -> nn.Module:

@@ -196,7 +196,9 @@ def _restored(model: nn.Module) -> Iterator[None]:
 
     The block may replace ``parameter.data`` but must not write to it. It may write to buffers, which are copied.
     """
-    parameters = [(one, one.data, one.grad, one.requires_grad) for one in model.parameters()]
+    parameters = [
+        (parameter, parameter.data, parameter.grad, parameter.requires_grad) for parameter in model.parameters()
+    ]
     buffers = [(buffer, buffer.data) for buffer in model.buffers()]
     tables = [table for module in model.modules() for table in (module._parameters, module._buffers)]
     registered = [(table, dict(table.items())) for table in tables]
@@ -213,7 +215,7 @@ def _restored(model: nn.Module) -> Iterator[None]:
         for buffer, data in buffers:
             buffer.data = data
         for table, before in registered:
-            if [(name, id(one)) for name, one in table.items()] != [(name, id(one)) for name, one in before.items()]:
+            if _identities(table) != _identities(before):
                 table.clear()
                 table.update(before)
         for module, training in modes:
@@ -223,6 +225,11 @@ def _restored(model: nn.Module) -> Iterator[None]:
         torch.cuda.set_rng_state_all(cuda_seeds)
         random.setstate(seeds[1])
         np.random.set_state(seeds[2])  # noqa: NPY002
+
+
+def _identities(table: Mapping[str, object]) -> list[tuple[str, int]]:
+    """Return the names in a table, and which objects they name."""
+    return [(name, id(value)) for name, value in table.items()]
 
 
 # -- words ---------------------------------------------------------------------------------------------------------
