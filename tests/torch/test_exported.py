@@ -6,6 +6,7 @@ import copy
 import io
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -14,6 +15,8 @@ from torch import nn  # noqa: E402
 
 import convgrad  # noqa: E402
 import convgrad.torch as ct  # noqa: E402
+from convgrad.torch import plain  # noqa: E402
+from convgrad.torch.arguments import LayerArguments  # noqa: E402
 from tests.torch.layers import integers  # noqa: E402
 
 F = torch.nn.functional
@@ -81,6 +84,17 @@ def test_onnx_computes_the_same_numbers(dynamo: bool) -> None:
         found = evaluator(exported(layers, given, dynamo))
         (got,) = found.run(None, {found.input_names[0]: given.numpy()})
         assert torch.equal(torch.from_numpy(got), layers(given))
+
+
+@pytest.mark.parametrize("end", [1, [2], (0, 1), np.array([1, 1])], ids=repr)
+@pytest.mark.parametrize("begin", [1, [1], (1, 0), np.int64(0)], ids=repr)
+def test_pads_in_an_export_to_onnx(begin: Any, end: Any) -> None:
+    """One value in a list is for all axes, as in other calls."""
+    image, weight, layer = integers(1, 2, 5, 4), integers(2, 2, 3, 3), LayerArguments(1, begin, end, 1, 1)
+    layer = layer._replace(output_padding=0)
+    for name, compute in (("convolution", plain.convolution), ("conv_transpose", plain.transposed)):
+        expected = getattr(ct, name)(image, weight, padding_begin=begin, padding_end=end)
+        assert torch.equal(compute(name, image, weight, None, layer), expected)
 
 
 def test_onnx_has_no_layer_of_four_axes() -> None:

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 from torch._subclasses import FakeTensorMode  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from convgrad.errors import InvalidDataTypeError  # noqa: E402
 from convgrad.torch import fingerprint  # noqa: E402
@@ -161,6 +162,23 @@ def test_values_that_are_not_in_the_bytes_are_refused() -> None:
     for layout in (torch.strided, torch.jagged):
         with pytest.raises(InvalidDataTypeError, match="got a nested tensor"):
             fingerprint([torch.nested.nested_tensor([torch.ones(3), torch.ones(2)], layout=layout)])
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors", "ignore:as_strided is not implemented")
+def test_tensors_of_classes_that_refuse_are_refused() -> None:
+    with pytest.raises(InvalidDataTypeError, match="got a MaskedTensor: "):
+        fingerprint([torch.masked.masked_tensor(torch.ones(3), torch.ones(3) > 0)])
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace` is deprecated", "ignore::torch.jit.TracerWarning")
+def test_traces_are_refused() -> None:
+    def traced(value: Any) -> Any:
+        fingerprint([value])
+        return value
+
+    for trace in (make_fx(traced), lambda value: torch.jit.trace(traced, (value,), check_trace=False)):
+        with pytest.raises(InvalidDataTypeError, match="got a Tensor: "):
+            trace(torch.ones(3))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.uint8])

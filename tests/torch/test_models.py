@@ -6,6 +6,7 @@ import copy
 import io
 import pickle
 import warnings
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -189,6 +190,30 @@ class Remade(nn.Conv2d):
         return (*arguments, vars(self)) if self.has_state else arguments
 
 
+class RemadeByProtocol(Remade):
+    """A convolution that does so for each protocol."""
+
+    __reduce__ = object.__reduce__
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return Remade.__reduce__(self)
+
+
+class Tagged(nn.Conv2d):
+    """A convolution that cannot be made without an argument."""
+
+    def __new__(cls, *arguments: Any, tag: str) -> Any:
+        made = super().__new__(cls)
+        vars(made)["tag"] = tag
+        return made
+
+    def __init__(self, *channels: int, tag: str) -> None:
+        super().__init__(*channels)
+
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, str]]:
+        return (), {"tag": self.tag}
+
+
 class Doubled(nn.Module):
     def forward(self, weight: Any) -> Any:
         return 2 * weight
@@ -196,14 +221,23 @@ class Doubled(nn.Module):
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, pickled, saved])
 @pytest.mark.parametrize("has_state", [False, True])
-def test_a_subclass_that_says_how_it_is_pickled(has_state: bool, copied: Any) -> None:
-    layer, x = Remade(4, 6, 3, has_state=has_state), torch.ones(1, 4, 5, 5)
+@pytest.mark.parametrize("kind", [Remade, RemadeByProtocol])
+def test_a_subclass_that_says_how_it_is_pickled(kind: Any, has_state: bool, copied: Any) -> None:
+    layer, x = kind(4, 6, 3, has_state=has_state), torch.ones(1, 4, 5, 5)
     other = copied(convgrad.torch.reproducible(layer, max_error=8))
     assert is_reproducible(other)
     assert other.convgrad_max_error == 8
     assert other(x).shape == (1, 6, 3, 3)
     assert torch.equal(other(x), layer(x)) == has_state
-    assert type(convgrad.torch.original(other)) is Remade
+    assert type(convgrad.torch.original(other)) is kind
+
+
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+def test_a_subclass_that_is_made_with_an_argument(protocol: int) -> None:
+    layer = convgrad.torch.reproducible(Tagged(4, 6, 3, tag="first"))
+    other = pickle.loads(pickle.dumps(layer, protocol))
+    assert other.tag == "first"
+    assert convgrad.torch.fingerprint(other) == convgrad.torch.fingerprint(layer)
 
 
 def test_a_subclass_without_a_forward_of_its_own_is_a_convolution() -> None:
@@ -318,3 +352,31 @@ def test_a_measured_class_with_another_forward_is_unknown() -> None:
 
     report = convgrad.torch.report(nn.ModuleList([Other(1, 1), Same(1, 1)]))
     assert (list(report.unknown), list(report.varying)) == (["0"], ["1"])
+
+
+class Mixed:
+    """A class that a library mixes into a module's class, as fully_shard does."""
+
+
+def mixed(layer: Any) -> None:
+    layer.__class__ = type(f"Mixed{type(layer).__name__}", (Mixed, type(layer)), {})
+
+
+CHANGES: dict[str, Any] = {
+    "mixed": mixed,
+    "parametrized": lambda layer: parametrize.register_parametrization(layer, "weight", Doubled()),
+    "reproducible": convgrad.torch.reproducible,
+}
+
+
+@pytest.mark.parametrize("changes", list(permutations(CHANGES)))
+def test_classes_that_are_derived_from_a_layers_class(changes: tuple[str, ...]) -> None:
+    layer = filled(nn.Conv2d(4, 6, 3))
+    expected = passes(CHANGES["parametrized"](copy.deepcopy(layer)), 2, 4, 5, 5)
+    for change in changes:
+        CHANGES[change](layer)
+    assert is_reproducible(layer)
+    for module in (layer, convgrad.torch.original(layer)):
+        assert same(passes(module, 2, 4, 5, 5), expected)
+        assert isinstance(module, Mixed)
+    assert not is_reproducible(layer)

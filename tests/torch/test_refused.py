@@ -120,12 +120,14 @@ def refused_inside(value: Any) -> Any:
     return value.sum()
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # which forward mode itself calls
+@pytest.mark.filterwarnings("ignore:`torch.jit.(script|trace)` is deprecated")  # forward mode itself calls script
 @pytest.mark.parametrize(
     "transform",
     [
         "vmap",
         "functionalize",
+        "before dispatch",
+        "torch.jit.trace",
         *(pytest.param(slow, marks=pytest.mark.long) for slow in ("grad", "jvp", "forward mode", "make_fx")),
     ],
 )
@@ -140,8 +142,11 @@ def test_what_stands_for_others_is_refused(transform: str) -> None:
     if transform == "forward mode":
         with torch.autograd.forward_ad.dual_level():
             inside(torch.autograd.forward_ad.make_dual(src, src))
-    elif transform == "make_fx":
-        pytest.importorskip("torch.fx.experimental.proxy_tensor").make_fx(inside)(src)
+    elif transform in ("make_fx", "before dispatch"):
+        proxies = pytest.importorskip("torch.fx.experimental.proxy_tensor")
+        proxies.make_fx(inside, pre_dispatch=transform == "before dispatch")(src)
+    elif transform == "torch.jit.trace":
+        torch.jit.trace(inside, (src,), check_trace=False)
     elif transform == "jvp":
         torch.func.jvp(inside, (src,), (src,))
     else:

@@ -157,12 +157,17 @@ class Restless(nn.Module):
         self.norm, self.frozen = nn.BatchNorm2d(4), nn.BatchNorm2d(4).eval()
         self.frozen.weight.requires_grad_(False)
         self.register_buffer("seen", torch.zeros(()))
+        self.register_buffer("removed", torch.zeros(()))
         self.fails = False
 
     def forward(self, given: dict[str, Any], factor: float) -> Any:
         made = self.frozen(self.norm(self.conv(given["image"].mul_(factor) + given["leaf"])))
         self.seen = self.seen + torch.rand(()) + random.random() + np.random.rand()  # noqa: NPY002
         self.norm.eval()
+        self.norm.weight = nn.Parameter(self.norm.weight.detach() / 2)
+        self.conv.bias.requires_grad_(False)
+        self.register_buffer("added", self.seen)
+        self._buffers.pop("removed", None)
         if self.fails:
             raise ArithmeticError
         return {"made": made, "more": (made.mean((2, 3)), "word", torch.arange(3))}
@@ -171,7 +176,9 @@ class Restless(nn.Module):
 def state(model: nn.Module) -> tuple[Any, ...]:
     """Return all that a report must leave as it was."""
     held = [(name, id(one), one.data_ptr(), one.stride()) for name, one in model.state_dict(keep_vars=True).items()]
-    gradients = [(id(one.grad), None if one.grad is None else one.grad.tolist()) for one in model.parameters()]
+    gradients = [
+        (id(one.grad), None if one.grad is None else one.grad.tolist(), one.requires_grad) for one in model.parameters()
+    ]
     seeds = torch.get_rng_state().tolist(), random.getstate(), str(np.random.get_state())  # noqa: NPY002
     return ct.fingerprint(model), held, gradients, [one.training for one in model.modules()], seeds
 
@@ -181,6 +188,9 @@ def test_steps_leave_a_model_as_it_was(fails: bool) -> None:
     model, image, leaf = Restless(), torch.randn(2, 3, 9, 9), torch.zeros(9, requires_grad=True)
     model({"image": image.clone(), "leaf": leaf.detach()}, 2.0)["made"].sum().backward()
     model.conv.bias.grad = None
+    model.conv.bias.requires_grad_()
+    del model.added
+    model.register_buffer("removed", torch.zeros(()))
     model.train().frozen.eval()
     model.fails = fails
     before, given = state(model), image.clone()

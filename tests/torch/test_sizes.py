@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -298,6 +299,14 @@ def test_an_output_size_that_does_not_fit_is_refused(way: str) -> None:
     for extent in (3, 5, 8):
         with pytest.raises((ValueError, RuntimeError), match=r"src must have \d+ to \d+ positions|output_padding must"):
             traced(torch.ones(1, 1, extent))
+
+
+def test_a_size_beside_a_number_of_numpy() -> None:
+    def layer(x: Any) -> Any:
+        return ct.conv2d(x, torch.ones(1, 1, 2, 2), padding=(x.shape[-1] // 3, np.int64(1)), stride=np.int32(2))
+
+    x = integers(2, 1, 5, 9)
+    assert torch.equal(scripted(layer, [integers(1, 1, 6, 3)])(x), layer(x))
 
 
 @pytest.mark.parametrize("given", [(3, 1), (2, 3, 4, 1), (1,)])

@@ -117,9 +117,14 @@ def flat(values: Any) -> list[Any]:
     return [values] if isinstance(values, torch.Tensor) else [one for value in values for one in flat(value)]
 
 
+def traced(function: Function, operands: list[Any], pre_dispatch: bool = False) -> list[Any]:
+    """Return the results of a trace of other values."""
+    return flat(make_fx(function, pre_dispatch=pre_dispatch)(*[1 - t for t in operands])(*operands))
+
+
 def computed(mode: str, function: Function, operands: list[Any]) -> list[Any]:
     if mode == "make_fx":
-        return flat(make_fx(function)(*operands)(*operands))
+        return traced(function, operands)
     with MODES[mode]():
         return flat(function(*operands))
 
@@ -135,6 +140,27 @@ def test_transforms(transform: str, mode: str, name: str) -> None:
     operands = [integers(*shape, seed=seed) for seed, shape in enumerate(shapes)]
     ours, theirs = (ALONE[transform](layer(module)) for module in (ct, F))
     assert same(computed(mode, ours, operands), flat(theirs(*operands)))
+
+
+@pytest.mark.parametrize("transform", ["result", "backward"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_traces_before_dispatch(name: str, transform: str) -> None:
+    """PyTorch's own gradients are constants of such a trace."""
+    layer, shapes = LAYERS[name]
+    operands = [integers(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+    ours, theirs = (ALONE[transform](layer(module)) for module in (ct, F))
+    assert same(traced(ours, operands, pre_dispatch=True), flat(theirs(*operands)))
+
+
+@pytest.mark.parametrize("at", [0, 1], ids=["input", "weight"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_trace_in_which_only_a_shape_has_a_tangent(name: str, at: int) -> None:
+    """The gradient of a sum with respect to a factor does not depend on the factor's values."""
+    layer, shapes = LAYERS[name]
+    operands = [integers(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+    total = func.grad(lambda *o: layer(ct)(*o).sum(), at)
+    _, tangent = func.linearize(lambda one: total(*operands[:at], one, *operands[at + 1 :]), operands[at])
+    assert torch.equal(tangent(operands[at]), torch.zeros_like(operands[at]))
 
 
 @tiers("transform, dims, mode, name", list(BATCHED), DIMS, [*MODES, "make_fx"], list(LAYERS), every=89)

@@ -66,12 +66,13 @@ def digest_of(model: Tensors) -> tuple[str, list[str]]:
         kind = str(tensor.dtype).removeprefix("torch.")
         try:
             values = _on_cpu(tensor)
-            data = _bytes(values)
-        except (RuntimeError, BufferError) as error:  # such as of fake tensors, and of memory that was freed
+            data, counts = _bytes(values), _not_finite(values)
+            line = json.dumps([name, kind, list(tensor.shape)])
+        except (RuntimeError, BufferError, TypeError) as error:  # such as of fake tensors, and of memory that was freed
             raise _unreadable(name, f"a {type(tensor).__name__}: {str(error).strip()}") from error
-        digest.update(json.dumps([name, kind, list(tensor.shape)]).encode() + b"\n")
+        digest.update(line.encode() + b"\n")
         digest.update(data)
-        if counts := _not_finite(values):
+        if counts:
             ruined.append(f"{name!r} has {counts}")
     return digest.hexdigest(), ruined
 

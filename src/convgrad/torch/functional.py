@@ -48,7 +48,7 @@ def conv_layer(
         return handed_over(_PUBLIC[name], tensors, *tensors, *_public_arguments(name, axes, layer), **settings)
     if plain.wanted():
         compute = plain.transposed if is_transposed(name) else plain.convolution
-        return activate(layer.activation, name, compute(name, *tensors, layer))
+        return activate(layer.activation, name, compute(name, *tensors, layer), lambda result: result <= 0)
     try:
         input, weight, bias, axes, batched = taken(name, axes, input, weight, bias)
         like = _recorded_size(axes, input, layer)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+from torch.nn.utils import parametrize
 from torch.nn.utils.parametrize import is_parametrized
 
 from convgrad.arrays.libraries.torch import formats_of
@@ -145,7 +146,7 @@ def reproducible(
             continue
         computed += 1
         if not is_reproducible(module):
-            module.__class__ = _swapped(module, _derived)
+            _change(module)
         if is_convolution(module):
             vars(module).update(settings)
     if left_out:
@@ -187,7 +188,8 @@ def original(model: Model) -> Model:
 
 def _restore(module: nn.Module) -> None:
     """Give a module its old class again, and remove its settings."""
-    module.__class__ = _swapped(module, lambda kind: kind.__bases__[0])
+    ours = _reproducible_class(module)
+    module.__class__ = _rebased(type(module), ours, ours.__bases__[0])
     for name in _SETTINGS:
         vars(module).pop(name, None)
 
@@ -247,17 +249,25 @@ def unsupported(module: nn.Module) -> str | None:
     return f"a {type(module).__name__} of {words}: there are kernels for {', '.join(_FORMATS.values())}"
 
 
-def _swapped(module: nn.Module, exchange: Callable[[type], type]) -> type:
-    """Return the class that a module must get: ``exchange`` of its layer class.
+def _change(module: nn.Module) -> None:
+    """Give a module a class that is derived from its layer class, and that convgrad computes."""
+    kind: type = type(module)
+    if is_parametrized(module):  # PyTorch then derives a class from the layer class
+        kind = next(base.__bases__[0] for base in kind.__mro__ if base.__module__ == parametrize.__name__)
+    module.__class__ = _rebased(type(module), kind, _derived(kind))
 
-    PyTorch gives each parametrized module a class of its own, derived from the layer class. This function copies that
-    class with the new base, so that parametrizations can still be removed.
+
+def _rebased(kind: type, old: type, new: type) -> type:
+    """Return a class with the base ``new`` instead of ``old``.
+
+    PyTorch gives parametrized and sharded modules classes of their own, derived from the layer class. This function
+    copies these classes, so that parametrizations can still be removed.
     """
-    kind = type(module)
-    if not is_parametrized(module):
-        return exchange(kind)
+    if kind is old:
+        return new
     members = {name: value for name, value in vars(kind).items() if name not in ("__dict__", "__weakref__")}
-    return type(kind.__name__, (exchange(kind.__bases__[0]),), members)
+    bases = [_rebased(base, old, new) if issubclass(base, old) else base for base in kind.__bases__]
+    return type(kind.__name__, tuple(bases), members)
 
 
 @cache
@@ -300,24 +310,17 @@ def _not_scripted(self: nn.Module) -> NoReturn:
 def _reduce(self: nn.Module, protocol: SupportsIndex) -> tuple[object, ...]:
     """Return a module's pickled form. It names PyTorch's class, because pickle cannot import the derived class."""
     ours = _reproducible_class(self)
-    kind: Any = ours.__bases__[0]
-    make, arguments, *state = cast(tuple[Any, ...], object.__reduce_ex__(self, protocol))
-    if kind.__reduce__ is object.__reduce__:
-        return _rebuilt, (kind,), *state
-    # the user's class says how it is made
-    make, settings = (kind if make is ours else make), {name: getattr(self, name) for name in _SETTINGS}
-    return _remade, (settings, make, *arguments), *state
-
-
-def _rebuilt(kind: type) -> object:
-    derived: Any = _derived(kind)
-    return derived.__new__(derived)
+    reduced = super(ours, self).__reduce_ex__(protocol)  # the user's class may say how it is made
+    make, arguments, *state = cast(tuple[Any, ...], reduced)
+    call = [ours.__bases__[0] if value is ours else value for value in (make, *arguments)]
+    settings = {name: value for name, value in vars(self).items() if name in _SETTINGS}
+    return _remade, (settings, *call), *state
 
 
 def _remade(settings: dict[str, object], make: Callable[..., nn.Module], *arguments: object) -> nn.Module:
-    """Return the module that a function of the user's class makes, as `reproducible` changed it."""
+    """Return the module that a function makes, as `reproducible` changed it."""
     module = make(*arguments)
     if not is_reproducible(module):
-        module.__class__ = _swapped(module, _derived)
+        _change(module)
     vars(module).update(settings)
     return module

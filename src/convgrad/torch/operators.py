@@ -14,6 +14,7 @@ from convgrad.spec.activation import is_relu
 from convgrad.torch import kernels, passes, recorded, traced
 from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import Ints, less, pads_of, unread
+from convgrad.torch.problems import FORMATS
 from convgrad.torch.recorded import sizes_are_recorded
 from convgrad.torch.schema import Schema, schema_of
 from convgrad.torch.strides import laid, strides_of
@@ -87,7 +88,8 @@ class _Rule(torch.autograd.Function):  # type: ignore[misc]
         parts = [] if u is None else [call(cls.name, u, second, *remainder)]
         parts += [] if v is None else [call(cls.name, first, v, *remainder)]
         parts += [_everywhere(cotangent, ctx.result, result).clone() for cotangent in bias if cotangent is not None]
-        return sum(parts[1:], parts[0])
+        # in a trace, a tensor of which only the shape is read may be the only one with a tangent
+        return sum(parts[1:], parts[0]) if parts else torch.zeros_like(result)
 
 
 class Forward(_Rule):
@@ -201,6 +203,7 @@ def _everywhere(channels: Tensor, shape: Sequence[int], like: Tensor | None) -> 
     return channels.expand(shape) if like is None else torch.ones_like(like) * channels
 
 
+_PRE_DISPATCH = torch._C.DispatchKey.PreDispatch
 _keys = torch._C._dispatch_keys  # returns the dispatcher's keys of a tensor: its device and special properties
 
 
@@ -218,6 +221,8 @@ _OF_MEMORY = frozenset(key for backend in _BACKENDS for key in _of_memory(backen
 def _straight(*tensors: Tensor | None) -> bool:
     """Return whether a kernel can be called directly: the tensors are plain, and PyTorch does not trace the call."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state():
+        return False
+    if torch._C._dispatch_tls_is_dispatch_key_included(_PRE_DISPATCH):  # modes that see calls before autograd does
         return False
     if torch._C._autograd._profiler_enabled():  # the profiler records only calls through the dispatcher
         return False
@@ -272,15 +277,37 @@ def call_activated(activation: str | None, name: str, *args: object) -> Tensor:
     return activate(activation, name, call(name, *args))
 
 
-def activate(activation: str | None, name: str, result: Tensor) -> Tensor:
-    """Return the activated result. torch.relu is not used, because it returns -0 for -0."""
-    return torch.where(result <= 0, 0.0, result) if is_relu(activation, name) else result
+def activate(
+    activation: str | None, name: str, result: Tensor, inactive: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
+    """Return the activated result. torch.relu is not used, because it returns -0 for -0.
+
+    ``inactive`` returns which values ReLU replaces by 0, by default from their bits.
+    """
+    return torch.where((inactive or _inactive)(result), 0.0, result) if is_relu(activation, name) else result
+
+
+def _inactive(values: Tensor) -> Tensor:
+    """Return which values are at most 0, by their bits: comparisons of numbers may take denormals for 0."""
+    if torch.jit.is_tracing():  # TorchScript has no views of another type
+        return values <= 0
+    integer, first_nan = _NEGATIVE[values.dtype]
+    bits = values.detach().view(integer)
+    return (bits == 0) | (bits < first_nan)
 
 
 @torch._disable_dynamo  # type: ignore[untyped-decorator]
 def _uncompiled(function: Callable[P, Tensor], *args: P.args, **options: P.kwargs) -> Tensor:
     """Call a function that torch.compile must not compile, at the cost of a graph break."""
     return function(*args, **options)
+
+
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+# By type, the integers of its size, and the smallest of those that are the bits of a negative NaN.
+_NEGATIVE = {
+    dtype: (_INTEGERS[fmt.dtype.itemsize], -(fmt.spent or 2 ** (fmt.significand_bits - 1) - 1))
+    for dtype, fmt in FORMATS.items()
+}
 
 
 # -- registration --------------------------------------------------------------------------------------------------

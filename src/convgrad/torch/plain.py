@@ -5,14 +5,15 @@ Exports to ONNX use them, because ONNX cannot call convgrad, and layers without 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from convgrad.errors import UnsupportedError
-from convgrad.torch.arguments import LayerArguments, PerAxis, is_transposed
+from convgrad.torch.arguments import LayerArguments, PerAxis, is_transposed, spread
+from convgrad.torch.extents import Ints
 
 
 def wanted() -> bool:
@@ -54,12 +55,11 @@ def convolution(name: str, input: Tensor, weight: Tensor, bias: Tensor | None, l
     If the pads at the begin and at the end differ, the input is padded before that call.
     """
     function, (stride, begin, end, dilation, groups, *_) = _function("conv", name, weight), layer
-    if not isinstance(begin, str) and begin != end:  # a name gives the pads at both ends
-        end = cast(PerAxis, end)
-        pads = [
-            pad for pair in zip(_per_axis(begin, weight), _per_axis(end, weight), strict=True) for pad in reversed(pair)
-        ]
-        input, begin = nn.functional.pad(input, pads[::-1]), 0
+    if not isinstance(begin, str):  # a name gives the pads at both ends
+        begin, ends = _pads(begin, end, weight)
+        if begin != ends:
+            pads = [pad for pair in zip(begin, ends, strict=True) for pad in reversed(pair)]
+            input, begin = nn.functional.pad(input, pads[::-1]), 0
     return function(input, weight, bias, stride, begin, dilation, groups)
 
 
@@ -69,11 +69,11 @@ def transposed(name: str, input: Tensor, weight: Tensor, bias: Tensor | None, la
     If the pads at the begin and at the end differ, the result is computed without pads and then cropped.
     """
     function, (stride, begin, end, dilation, groups, *_) = _function("conv_transpose", name, weight), layer
-    if begin == end:
-        return function(input, weight, bias, stride, begin, layer.output_padding, groups, dilation)
+    begins, ends = _pads(begin, end, weight)
+    if begins == ends:
+        return function(input, weight, bias, stride, begins, layer.output_padding, groups, dilation)
     unpadded = function(input, weight, bias, stride, 0, layer.output_padding, groups, dilation)
-    pads = zip(_per_axis(cast(PerAxis, begin), weight), _per_axis(cast(PerAxis, end), weight), strict=True)
-    return unpadded[(..., *[slice(first, -last or None) for first, last in pads])]
+    return unpadded[(..., *[slice(first, -last or None) for first, last in zip(begins, ends, strict=True)])]
 
 
 def _function(kind: str, name: str, weight: Tensor) -> Callable[..., Tensor]:
@@ -84,6 +84,7 @@ def _function(kind: str, name: str, weight: Tensor) -> Callable[..., Tensor]:
     return function
 
 
-def _per_axis(value: PerAxis, weight: Tensor) -> Sequence[int]:
-    """Return one value per spatial axis; an int is used for all axes."""
-    return value if isinstance(value, Sequence) else (value,) * (weight.dim() - 2)
+def _pads(begin: PerAxis | str, end: PerAxis | str, weight: Tensor) -> tuple[Ints, Ints]:
+    """Return the pads at the begin and at the end, one per spatial axis."""
+    axes = weight.dim() - 2
+    return spread("pads_begin", cast(PerAxis, begin), axes), spread("pads_end", cast(PerAxis, end), axes)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -60,7 +61,9 @@ def _as_tensor(value: object) -> object:
     """Return a number or a list of numbers as a tensor; other values are returned unchanged."""
     if isinstance(value, tuple):
         return torch.stack([_as_tensor(number) for number in value])
-    return torch.full((), value, dtype=torch.int64) if type(value) is int else value
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return torch.full((), int(value), dtype=torch.int64)
+    return value
 
 
 def _from_tensor(value: object) -> object:

@@ -196,9 +196,12 @@ def _restored(model: nn.Module) -> Iterator[None]:
 
     The block may replace ``parameter.data`` but must not write to it. It may write to buffers, which are copied.
     """
-    parameters = [(parameter, parameter.data, parameter.grad) for parameter in model.parameters()]
+    parameters = [
+        (parameter, parameter.data, parameter.grad, parameter.requires_grad) for parameter in model.parameters()
+    ]
     buffers = [(buffer, buffer.data) for buffer in model.buffers()]
-    registered = [(module._buffers, dict(module._buffers.items())) for module in model.modules()]
+    tables = [table for module in model.modules() for table in (module._parameters, module._buffers)]
+    registered = [(table, dict(table.items())) for table in tables]
     modes = [(module, module.training) for module in model.modules()]
     seeds = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002 - the one that models use
     cuda_seeds = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
@@ -207,14 +210,14 @@ def _restored(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for parameter, data, gradient in parameters:
-            parameter.data, parameter.grad = data, gradient
+        for parameter, data, gradient, needs_gradient in parameters:
+            parameter.data, parameter.grad, parameter.requires_grad = data, gradient, needs_gradient
         for buffer, data in buffers:
             buffer.data = data
-        for now, before in registered:
-            for name, buffer in before.items():
-                if now[name] is not buffer:
-                    now[name] = buffer
+        for table, before in registered:
+            if _identities(table) != _identities(before):
+                table.clear()
+                table.update(before)
         for module, training in modes:
             if module.training != training:
                 module.training = training
@@ -222,6 +225,11 @@ def _restored(model: nn.Module) -> Iterator[None]:
         torch.cuda.set_rng_state_all(cuda_seeds)
         random.setstate(seeds[1])
         np.random.set_state(seeds[2])  # noqa: NPY002
+
+
+def _identities(table: Mapping[str, object]) -> list[tuple[str, int]]:
+    """Return the names in a table, and which objects they name."""
+    return [(name, id(value)) for name, value in table.items()]
 
 
 # -- words ---------------------------------------------------------------------------------------------------------

@@ -104,7 +104,11 @@ def _stands_for_others(torch: ModuleType, tensor: Foreign) -> bool:
 def _is_traced(torch: ModuleType, tensor: Foreign) -> bool:
     if torch.compiler.is_compiling():  # tested first, because torch.compile cannot trace the other tests
         return True
-    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
+    return (
+        torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
+        or torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.PreDispatch)
+        or torch._C._get_tracing_state() is not None
+    )
 
 
 def _has_tangent(torch: ModuleType, tensor: Foreign) -> bool:
