@@ -128,7 +128,7 @@ def clip_scales(norm2: ArrayLike, max_norm: float) -> Array:
     [1.0, 1.0, 0.5]
     """
     taken, _ = arrays.take(norm2, "clip_scales", "norm2")
-    result: Array = libraries.like(norm2)(samples.clip_scales(taken.astype(np.float64), _norm("clip_scales", max_norm)))
+    result: Array = libraries.like(norm2)(samples.clip_scales(taken, _norm("clip_scales", max_norm)))
     return result
 
 

@@ -230,7 +230,7 @@ def weighted_bound(
 def clip_scales(norm2: Array, max_norm: float) -> NDArray[np.float32]:
     """Return min(1, max_norm / norm) of each sample, in f32, rounded towards zero; 1 if the norm is 0."""
     with np.errstate(all="ignore"):
-        exact = np.minimum(1.0, max_norm / np.sqrt(norm2))
+        exact = np.minimum(1.0, max_norm / np.sqrt(norm2.astype(np.float64)))
         scale: NDArray[np.float32] = exact.astype(np.float32)
         below = np.nextafter(scale, np.float32(0))
     return np.where(scale > exact, below, scale)
