@@ -33,7 +33,7 @@ TEXTS: Mapping[str, str | Mapping[Any, str]] = {  # the text of a parameter, or 
     "weights_shape": {
         None: "The shape of the weights, in the order of ``weights_format``; it is required.",
     },
-    "scale": "One factor per image, of shape {shape}, rounded to f32.",
+    "scale": "One factor per image, of shape {shape}, rounded to f32 (f64 for f64 operands).",
     # attributes
     "strides": "The step of the kernel in elements, one int for all spatial axes or one per axis.",
     "pads_begin": {

@@ -143,6 +143,17 @@ def test_empty_operands_give_the_bits_of_the_plain_call(name: str, shape: tuple[
         assert_same_bits(lazy.compute(), expected, (dtype, type(given)))
 
 
+@pytest.mark.parametrize("extents", [(0,), (0, 5), (5, 0)])
+def test_an_empty_data_gradient_of_operands_that_are_not_empty(extents: tuple[int, ...]) -> None:
+    """All positions of diff_dst are padding."""
+    shape, layer = (3, *extents, 2), {"pads_begin": 2, "pads_end": 1}
+    weights, axes = np.ones((*[1] * len(extents), 2, 4), F32), [extent + 3 for extent in extents]
+    diff_dst = da.ones((3, *axes, 4), dtype="f4", chunks=2)
+    lazy = scattered.convolution_backward_data(diff_dst, weights, shape, **layer)
+    expected = convgrad.convolution_backward_data(diff_dst.compute(), weights, shape, **layer)
+    assert (lazy.shape, lazy.dtype, lazy.compute().shape) == (shape, F32, expected.shape)
+
+
 CHUNKS = (1, 3, 7, 16, 64)
 BATCHES = {
     "images": ((70, 17, 17, 4), (70, 17, 17, 6), F32, {}),

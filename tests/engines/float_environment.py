@@ -24,6 +24,7 @@ from llvmlite import binding
 import convgrad
 from convgrad.engines import addresses, pool
 from convgrad.formats import FORMATS
+from convgrad.functional import scaled_sum
 from tests.support.children import HANG_S
 
 Array = np.ndarray
@@ -139,7 +140,19 @@ def gradients() -> dict[str, Callable[..., Array]]:
             found[f"samples scaled, {data} {kind}"] = partial(
                 convgrad.weighted_weights_sum, src, dst, shape, scale=scale, **rest
             )
+    norms = np.ldexp(np.float32(1), range(-149, -100))
+    found["scales of subnormal norms"] = lambda threads: convgrad.clip_scales(norms, 2.0**-75)
+    found["samples scaled in pieces, subnormal f64"] = scaled_in_pieces
     return found
+
+
+def scaled_in_pieces(threads: int) -> Array:
+    """Scale samples of f64 a few at a time. Their sums are added one after another."""
+    most, scaled_sum.BATCH_BYTES = scaled_sum.BATCH_BYTES, 0
+    try:
+        return convgrad.weighted_bias_sum(np.full((40, 70, 1), 2.0**-1070), scale=np.ones(40), threads=threads)
+    finally:
+        scaled_sum.BATCH_BYTES = most
 
 
 def by_numpy() -> dict[str, Callable[..., Array]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import convgrad
 from convgrad import InvalidAttributeError
+from convgrad.formats import F64, FORMATS, Format
 from tests.support.helpers import assert_same_bits
 
 RNG = np.random.default_rng(0)
@@ -41,6 +43,40 @@ def test_max_error_of_jax_arrays(most: float | None) -> None:
         with convgrad.max_error(most):
             traced = ours.convolution(SRC, WEIGHTS, BIAS, **LAYER, activation="relu")
         assert_same_bits(np.asarray(traced), dst, "as the context says")
+
+
+@pytest.mark.parametrize("library", ["jax", "dask"])
+@pytest.mark.parametrize("fmt", FORMATS.values(), ids=str)
+def test_activation_of_small_and_large_sums(fmt: Format, library: str) -> None:
+    """A sum below all numbers of the type becomes 0, not the NaN of f8_e4m3; a denormal above 0 remains."""
+    if library == "dask" and fmt is F64:
+        pytest.skip("Dask refuses f64")
+    ours, array = adapter(library), np.asarray
+    if library == "dask":
+        array = pytest.importorskip("dask.array").from_array
+    sums = [-fmt.largest, -fmt.tiny, 0, fmt.tiny, fmt.largest]
+    src = np.array(sums, np.float64).astype(fmt.dtype).reshape(1, 5, 1).repeat(2, 2)
+    src[..., 1] *= np.array([1, 0, 0, 0, 0]).astype(fmt.dtype)  # the first sum is twice the smallest number
+    weights = np.ones((1, 2, 1), fmt.dtype)
+    with x64(library, fmt):
+        got = np.asarray(ours.convolution(array(src), weights, activation="relu"))
+    assert_same_bits(got, convgrad.convolution(src, weights, activation="relu"), str(fmt))
+
+
+@pytest.mark.parametrize("fmt", FORMATS.values(), ids=str)
+def test_gradient_of_an_activation_of_jax_arrays(fmt: Format) -> None:
+    """The gradient is 0 where the result is 0, and not where the result is a denormal."""
+    jax, ours = pytest.importorskip("jax"), adapter("jax")
+    src = np.array([-1, -fmt.tiny, 0, fmt.tiny, 1], np.float64).astype(fmt.dtype).reshape(1, 5, 1)
+    with x64("jax", fmt):
+        one = jax.numpy.ones((1, 1, 1), fmt.dtype)
+        _, pullback = jax.vjp(lambda src: ours.convolution(src, one, activation="relu"), src)
+        (gradient,) = pullback(jax.numpy.ones(src.shape, fmt.dtype))
+    assert np.asarray(gradient, np.float64).ravel().tolist() == [0, 0, 0, 1, 1]
+
+
+def x64(library: str, fmt: Format) -> Any:
+    return importlib.import_module("jax").enable_x64(fmt is F64) if library == "jax" else nullcontext()
 
 
 @pytest.mark.parametrize("library", ["jax", "dask"])

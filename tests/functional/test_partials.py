@@ -7,7 +7,7 @@ import operator
 import pickle
 import sys
 from dataclasses import replace
-from itertools import pairwise, permutations
+from itertools import pairwise, permutations, product
 from typing import Any
 
 import ml_dtypes
@@ -278,6 +278,17 @@ def test_pieces_are_sent_as_bytes_or_as_what_they_are_and_their_arrays() -> None
     assert_same_bits(join(pickle.loads(pickled, buffers=buffers)), whole("dense"), "out of band")
     apart = [(replace(one, sums=()), [np.asfortranarray(array.astype(">f4")) for array in one.sums]) for one in parts]
     assert_same_bits(join(replace(head, sums=tuple(sums)) for head, sums in apart), whole("dense"), "arrays apart")
+
+
+def test_parts_from_other_processes_are_added_whatever_was_asked_of_each() -> None:
+    """A geometry keeps the extents of its kernel once they are computed, which must not distinguish the parts."""
+    for asked in product((False, True), repeat=3):
+        parts = [replace(one, geometry=replace(one.geometry)) for one in parts_of("dense")]
+        assert [one.shape for one, of_shape in zip(parts, asked, strict=False) if of_shape] == [(3, 3, 8, 8)] * sum(
+            asked
+        )
+        assert_same_bits(join([functools.reduce(operator.add, parts)]), whole("dense"), "added")
+        assert_same_bits(join(parts), whole("dense"), "joined")
 
 
 def test_what_a_part_holds_is_its_size() -> None:

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import convgrad
+from convgrad.functional.call import prepare
+from convgrad.spec.order import height_of
 from tests.support.roles import BF16, DTYPES, F32, Array, Role, formats, roles, same
 
 
@@ -84,6 +86,17 @@ def test_accumulate_adds_the_fresh_result_to_the_old_value(role: Role, dtype: An
     assert np.array_equal(out.astype(np.float64), expected)
     role(*operands, out=out, dtype=wide, accumulate=np.True_)
     assert np.array_equal(out.astype(np.float64), 2 * expected - old.astype(np.float64))
+
+
+@pytest.mark.parametrize("true", [np.True_, True])
+def test_accumulate_of_numpy_leaves_the_rounding_depth_of_other_calls(true: Any) -> None:
+    """Equal problems are one object, and to NumPy True + True is True: the additions of a bias and an old value."""
+    operands = np.ones((1, 7, 3), F32), np.ones((2, 3, 5), F32), np.ones(5, F32)
+    depths = [
+        height_of(prepare("Convolution", operands, {}, accumulate=value, lenient=True).problem)
+        for value in (False, true, True)
+    ]
+    assert depths == [7, 8, 8]
 
 
 def test_f64_operands_are_rounded_once() -> None:

@@ -13,13 +13,15 @@ from convgrad import engines
 from convgrad.engines import numpy as by_numpy
 from convgrad.engines import scratch
 from convgrad.engines.addresses import address_of
-from convgrad.formats import F64, FORMATS
+from convgrad.formats import BF16, F32, F64, FORMATS
 from convgrad.functional import scaled_sum
 from convgrad.functional.call import prepare
 from convgrad.spec import exact_result
+from convgrad.spec.bound import error_bound
+from convgrad.spec.order import height_of
 from convgrad.spec.ordered_samples import weighted_in_order
-from convgrad.spec.samples import scaled_operand, weighted_bound
-from tests.functional.sample_cases import BIAS, Samples, samples_of
+from convgrad.spec.samples import scaled_operand, weighted, weighted_bound
+from tests.functional.sample_cases import BIAS, SUMS, Samples, samples_of
 from tests.support.engine_helpers import HOST, Array
 from tests.support.helpers import assert_same_bits, peak_bytes
 from tests.support.tiers import tiers
@@ -69,10 +71,25 @@ def test_the_specified_bits_on_all_threads_and_instruction_sets(seed: int, monke
 
 @tiers("seed", range(60), every=11)
 def test_scales_of_one_are_the_plain_call(seed: int) -> None:
-    """Whatever the type: wider operands are the same numbers."""
+    """Whatever the type: wider operands are the same numbers, and few channels have the same order."""
     batch = samples_of(seed, "normal")
     plain = convgrad.run(batch.operator, *batch.arrays, *batch.shape, **batch.attributes)
     assert_same_bits(weighted_sum(batch, np.ones(batch.batch)), plain, batch)
+
+
+@pytest.mark.parametrize("channels", [15, 16])
+def test_scales_of_one_of_bf16_are_the_plain_call_in_f32(channels: int) -> None:
+    """From 16 channels on, the plain gradient of bf16 has two chains, and so another order and a smaller bound."""
+    rng, of = np.random.default_rng(0), (1, 1, 16, channels)
+    src, diff_dst = (rng.standard_normal((6, 9, 9, number)).astype(BF16.dtype) for number in of[2:])
+    got = convgrad.weighted_weights_sum(src, diff_dst, of, scale=np.ones(6), dtype="f32")
+    wide = [array.astype(np.float32) for array in (src, diff_dst)]
+    assert_same_bits(got, convgrad.convolution_backward_weights(*wide, of), str(channels))
+    plain = convgrad.convolution_backward_weights(src, diff_dst, of, dtype="f32")
+    assert np.array_equal(got, plain) == (channels < 16)
+    problem, nothing = prepare(SUMS[0], (src, diff_dst, of), {}, lenient=True).problem, np.zeros(1)
+    bound = weighted_bound(problem, np.zeros(1, np.int64), np.ones(1), nothing)
+    assert bound == error_bound(height_of(weighted(problem)) + 1, 0, np.ones(1), F32)
 
 
 @tiers("seed", range(60), every=7)

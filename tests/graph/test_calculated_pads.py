@@ -1,4 +1,4 @@
-"""Graphs with older kinds whose pads are absent: they are calculated, and written as the pads of current kinds."""
+"""Graphs whose pads are calculated, and written as the pads of current kinds, as oneDNN calculates them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from convgrad import ConvgradError, run
 from convgrad.graph import Graph, LogicalTensor, Op, from_json, to_json
+from convgrad.spec.geometry import convolution_pad_total, effective_kernel, forward_extent
 from tests.support.helpers import assert_same_bits
 
 DATA, FILTERS, WEIGHTS = "ConvolutionBackpropData", "ConvolutionBackpropFilters", "ConvolutionBackpropWeights"
@@ -97,3 +98,39 @@ def test_the_words_of_a_refusal_name_the_older_op() -> None:
         ConvgradError, match=r"ConvolutionBackpropData-1: .* legal extents: 7, 8, or fewer with larger pads"
     ):
         graph_of(DATA, {"strides": [2], "dilations": [1]}, 9)
+
+
+@pytest.mark.parametrize(
+    "kind", ["ConvTransposeBackwardData", "ConvTransposeBackwardWeights", "ConvTransposeBackpropData"]
+)
+@pytest.mark.parametrize("auto_pad", ["none", "same_upper", "same_lower", "valid"])
+def test_transposed_gradients_are_written_as_onednn_reads_them(kind: str, auto_pad: str) -> None:
+    """oneDNN calculates their pads from the extents of diff_dst, and has no output_padding for them."""
+    for stride, kernel, dilation, op in product((1, 2, 3), (1, 3), (1, 2), (None, 0, 1, 2)):
+        layer: dict[str, Any] = {"strides": [stride], "dilations": [dilation], "auto_pad": auto_pad}
+        if op is not None:
+            layer["output_padding"] = [op]
+        weights, small = (kernel, 1, 1), np.ones((1, 4, 1), np.float32)
+        try:
+            large = run("ConvTranspose", small, np.ones(weights, np.float32), **layer)
+        except ConvgradError:
+            continue  # no such output_padding
+        operands = (small, large) if kind.endswith("Weights") else (large, np.ones(weights, np.float32))
+        shape = {"weights_shape": weights} if kind.endswith("Weights") else {}
+        inputs = tuple(LogicalTensor(n, "f32", operand.shape) for n, operand in enumerate(operands))
+        graph = Graph([Op(0, kind, inputs, (LogicalTensor(2, "f32"),), layer | shape)])
+        graph.finalize()
+        written = to_json(graph)
+        again = from_json(written)
+        assert to_json(again) == written
+        given = dict(enumerate(operands))
+        assert_same_bits(again.run(given).results[2], graph.run(given).results[2], str(layer))
+        attributes = {name: entry["value"] for name, entry in json.loads(written)["graph"][0]["attrs"].items()}
+        if op is not None and op >= stride:
+            continue  # oneDNN cannot express such a layer
+        assert "output_padding" not in attributes
+        effective, extent = effective_kernel(kernel, dilation), large.shape[1]
+        pads = sum(attributes["pads_begin"] + attributes["pads_end"])
+        if attributes["auto_pad"].startswith("SAME"):
+            pads = convolution_pad_total(extent, effective, stride)
+        assert forward_extent(extent, effective, stride, pads) == small.shape[1], layer

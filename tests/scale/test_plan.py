@@ -21,7 +21,7 @@ from convgrad.scale.memory import bytes_of
 from convgrad.scale.plan import Plan
 from convgrad.spec.pieces import max_sums, nodes_of
 from tests.scale.sources import Slices, memories
-from tests.support.helpers import within
+from tests.support.helpers import peak_bytes, within
 
 Array = np.ndarray
 WEIGHTS, FORWARD, DATA = "ConvolutionBackwardWeights", "Convolution", "ConvolutionBackwardData"
@@ -70,6 +70,16 @@ def test_what_is_read_and_read_again_is_what_pieces_fetch(name: str) -> None:
         kept = sum(math.prod(source.shape) * 4 for source in sources[streamed:])
         assert plan.read_bytes == sum(number for number, _ in each) + kept
         assert plan.twice_bytes == sum(number - once for number, once in each)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shape", [(400_000, 4, 4, 1), (1, 4_000_000, 1)])
+def test_a_plan_of_many_pieces_takes_little_memory(shape: tuple[int, ...]) -> None:
+    """Pieces are counted one by one, and only the last few thousand are kept."""
+    sources, kernel = [zeros(shape), zeros(shape)], (*[3] * (len(shape) - 2), 1, 1)
+    call = functools.partial(scale.plan, WEIGHTS, *sources, weights_shape=kernel, memory="45kB", threads=1, **SAME)
+    assert call().pieces > 15_000
+    assert peak_bytes(call) < 10 << 20
 
 
 def test_no_chunk_of_images_is_read_twice_where_memory_allows() -> None:

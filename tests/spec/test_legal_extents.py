@@ -293,6 +293,8 @@ def test_a9_output_padding_is_accepted_below_its_limit(operator: str) -> None:
 
 # (operator, shapes, attributes, label, legal extents)
 FAR = 10**5
+WIDE = {"dilations": [2**62], "pads_begin": [2**63 - 1], "pads_end": [2**63 - 1]}  # more values than ``len`` can count
+EMPTY, FIVE = (1, 0, 1), (5, 1, 1)
 LONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str, range]] = [
     (DATA, (T_SRC, W, (1, 5, 1)), {}, "legal extents: ", range(2 * FAR + 3, 3 * FAR + 3)),
     (DATA, (T_SRC, W, (1, 5, 1)), {"auto_pad": "same_upper"}, "legal extents: ", range(2 * FAR + 1, 3 * FAR + 1)),
@@ -300,6 +302,9 @@ LONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str, range]] = [
     (WEIGHTS, ((1, FAR, 1), (1, 2, 1), (FAR, 1, 1)), {"pads_end": [9]}, "Kernels that fit: ", range(1, 10)),
     (T_WEIGHTS, (T_SRC, (1, 5, 1), W), {}, "legal extents: ", range(2 * FAR + 3, 3 * FAR + 3)),
     (T_WEIGHTS, (T_SRC, (1, FAR, 1), W), {"pads_end": [2 * FAR + 5]}, "legal extents: ", range(FAR - 2)),
+    (DATA, (EMPTY, FIVE), {"dilations": [2**62]}, "axis 0: ", range(2**64 + 1)),
+    (DATA, (EMPTY, FIVE, (1, 7, 1)), WIDE, "pads_begin + pads_end that fit: ", range(2**64 + 1 - 7)),
+    (WEIGHTS, ((1, 7, 1), EMPTY, FIVE), WIDE, "pads_begin + pads_end that fit: ", range(2**64 + 1 - 7)),
 ]
 
 
@@ -311,7 +316,7 @@ def test_long_lists_are_abbreviated_and_cost_no_memory(
 ) -> None:
     """A stride may be as long as 2^63: nothing may be built that is as long."""
     messages: list[str | None] = []
-    call = partial(refusal, operator, *shapes, strides=[FAR], dilations=[1], **attributes)
+    call = partial(refusal, operator, *shapes, **{"strides": [FAR], "dilations": [1], **attributes})
     assert peak_bytes(lambda: messages.append(call())) < 10**6
     assert f"{label}{legal[0]}, {legal[1]}, ... {legal[-1]}" in str(messages[0])
 

@@ -134,7 +134,7 @@ class TaskGraph:
 
 def array_of(problem: Problem, operands: Data, threads: int) -> Any:
     """Return a problem's result as a dask array. The operands are dask arrays of the problem's shapes and type."""
-    if any(0 in array.shape for array in operands.values()):
+    if any(0 in shape for shape in (problem.output_shape, *(array.shape for array in operands.values()))):
         return _without_terms(problem, operands, threads)
     graph = TaskGraph(problem, operands, threads)
     return _sum(graph) if problem.solves_for in SUMMED else _write(graph)

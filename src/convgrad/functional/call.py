@@ -134,7 +134,7 @@ def _checked(
     values = {port.name: value for port, value in zip(op.operands, operands, strict=False)}
     common = arrays.check_common(named, values, op.name)
     to = arrays.output_format(dtype, common, op.name)
-    return op, *pose(op, tuple(shapes), attributes, common, ResultTarget(to, accumulate), lenient), taken
+    return op, *pose(op, tuple(shapes), attributes, common, ResultTarget(to, bool(accumulate)), lenient), taken
 
 
 _SEQUENCES = (tuple, list)

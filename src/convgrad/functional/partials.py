@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 import numpy as np
@@ -92,7 +92,7 @@ class Partials:
     def problem(self) -> dict[str, object]:
         """The values, by name, that parts must share to belong to one batch."""
         named = {"operator": self.operator, "operand_type": self.operand_type, "layout": self.layout}
-        return named | vars(self.geometry)
+        return named | {field.name: getattr(self.geometry, field.name) for field in fields(self.geometry)}
 
     def known(self) -> list[tuple[Nodes, Sum]]:
         """Return the checked sums in the order of the tree, each with the tree's nodes that it contains."""

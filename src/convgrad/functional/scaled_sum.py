@@ -82,6 +82,7 @@ def _scaled(
         yield images.start, scaled
 
 
+@in_default_environment
 def weighted_sum(
     operator: str,
     operands: tuple[object, ...],

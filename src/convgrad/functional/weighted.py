@@ -61,8 +61,9 @@ def weighted_weights_sum(
 
     The result is the weight gradient of src and scale[n] * diff_dst. If src has fewer elements than diff_dst, src is
     scaled instead. Scales, and products of scales and elements, are each rounded once to f32 (f64 for f64 operands).
-    The order of the sum is the same as in the plain gradient, so scales of 1 give the bits of the plain gradient. No
-    gradient of a single sample is computed. Operands are scaled a few images at a time, however large the batch.
+    The order of the sum is the same as in the plain gradient of f32 operands (f64 for f64 operands). So scales of 1
+    give the bits of the plain gradient, except if bf16 operands have at least 16 channels of src and of dst per group.
+    No gradient of a single sample is computed. Operands are scaled a few images at a time, however large the batch.
 
     Shapes (NXC): src (N, I..., C), diff_dst (N, O..., O), scale (N,). If ``transposed`` is True, the operands and
     attributes are the same as in :func:`conv_transpose_backward_weights`, including ``output_padding``.
@@ -127,7 +128,7 @@ def clip_scales(norm2: ArrayLike, max_norm: float) -> Array:
     [1.0, 1.0, 0.5]
     """
     taken, _ = arrays.take(norm2, "clip_scales", "norm2")
-    result: Array = libraries.like(norm2)(samples.clip_scales(taken.astype(np.float64), _norm("clip_scales", max_norm)))
+    result: Array = libraries.like(norm2)(samples.clip_scales(taken, _norm("clip_scales", max_norm)))
     return result
 
 

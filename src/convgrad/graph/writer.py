@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,9 +108,12 @@ def _pads_count_padding(op: Op, row: Operator) -> bool:
 
 
 def _calculated_pads(op: Op, row: Operator, today: Operator, graph: Graph) -> dict[str, object]:
-    """Return the pads of an op as attributes of the current operator, if that operator would have other pads."""
+    """Return the pads of an op as attributes of the current operator, if that operator would have other pads.
+
+    oneDNN calculates the pads of transposed gradients from the extents of diff_dst, like those of a convolution.
+    """
     resolved = graph.inference.resolved.get(op.id)
-    if not row.calculates_pads or today is row or resolved is None:
+    if not (_is_transposed_gradient(row) or (row.calculates_pads and today is not row)) or resolved is None:
         return {}
     checked, geometry = resolved.checked, resolved.problem.geometry
     assert isinstance(geometry, Conv)  # only convolutions have pads
@@ -118,10 +121,14 @@ def _calculated_pads(op: Op, row: Operator, today: Operator, graph: Graph) -> di
     if checked.auto_pad.startswith("same"):
         totals = (convolution_pad_total(axis.src, axis.effective_kernel, axis.stride) for axis in geometry.axes)
         differ = pads != [split_pads(total, checked.auto_pad) for total in totals]
-    else:
+    else:  # the pads of transposed gradients are never None
         differ = checked.auto_pad == "none" and None in (checked.pads_begin, checked.pads_end)
     begin, end = map(list, zip(*pads, strict=True))
     return {"auto_pad": "none", "pads_begin": begin, "pads_end": end} if differ else {}
+
+
+def _is_transposed_gradient(row: Operator) -> bool:
+    return row.transposed and row.solves_for != "src"
 
 
 def _current_attributes(op: Op, row: Operator, today: Operator, graph: Graph) -> dict[str, object]:
@@ -143,11 +150,18 @@ def _current_attributes(op: Op, row: Operator, today: Operator, graph: Graph) ->
             value = [0] * len(strides)
         if attribute.spellings and isinstance(value, str):
             value = AUTO_PADS.get(dict(attribute.spellings).get(value.lower(), value), value)
-        if value is not None:
+        # oneDNN refuses output_padding of transposed gradients, whose extents imply it if it is below the stride.
+        implied = attribute.means == "output_padding" and _is_transposed_gradient(row)
+        if value is not None and not (implied and _are_below(as_integers(value) or (), strides or ())):
             attributes[attribute.name] = value
     return _ascii_attributes(
         attributes | {name: value for name, value in attributes_of_op.items() if name not in means}
     )
+
+
+def _are_below(paddings: Sequence[int], strides: Sequence[int]) -> bool:
+    pairs = zip(paddings, strides, strict=False)
+    return len(paddings) == len(strides) and all(padding < stride for padding, stride in pairs)
 
 
 def _ascii_attributes(attributes: Mapping[str, object]) -> dict[str, object]:

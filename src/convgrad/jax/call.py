@@ -17,7 +17,6 @@ from convgrad.formats import F64, FORMATS
 from convgrad.functional.call import check_options, prepare
 from convgrad.functional.types import DType
 from convgrad.jax.primitive import Options, Traced, solve
-from convgrad.spec.activation import activated
 from convgrad.spec.operators import find
 from convgrad.spec.rules import refuse
 
@@ -45,7 +44,7 @@ def call(
     **options: Unpack[JaxOptions],
 ) -> Traced:
     """Return the result of an operator. Operands may be arrays of other libraries; their shapes must be integers."""
-    threads, activation = options.get("threads"), options.get("activation")
+    threads = options.get("threads")
     check_options(operator, None, False, threads)
     op = find(operator, shape_second=len(operands) > 1 and is_shape(operands[1]))
     for port, value in zip(op.operands, operands, strict=False):
@@ -67,12 +66,11 @@ def call(
         for (shape, _), value in zip(ports, jax_operands, strict=True)
     ]
     dtype = named(options.get("dtype"))
-    problem = prepare(operator, (*alike, *operands[len(ports) :]), attributes, dtype, lenient=lenient).problem
-    activated(problem, activation)  # checks rule D13; the bits are the same if the activation follows the rounding
+    prepared = prepare(operator, (*alike, *operands[len(ports) :]), attributes, dtype, lenient=lenient)
+    problem = prepared.activated(options.get("activation")).problem
     if problem.note:
         warnings.warn(problem.note, UserWarning, stacklevel=3)
-    result = solve(problem, arrays, Options(threads, accuracy(options.get("max_error"), op.name)))
-    return jax.numpy.where(result <= 0, result.dtype.type(0), result) if activation else result
+    return solve(problem, arrays, Options(threads, accuracy(options.get("max_error"), op.name)))
 
 
 def check_shape(operator: str, name: str, value: Traced) -> None:

@@ -121,14 +121,15 @@ def _forward(
 ) -> tuple[Traced, Traced]:
     """Return the result and its tangent. Each operand with a tangent adds a term to it.
 
-    The tangent of bias is the bias of another operand's term, if there is such a term.
+    The tangent of bias is the bias of another operand's term, if there is such a term. The tangent is 0 where an
+    activated result is 0.
     """
     terms: list[Traced] = []
     bias = None
-    plain = problem
+    plain = linear = replace(problem, activation="")
     if "bias" in problem.operands:
         bias = None if _is_zero(tangents[-1]) else tangents[-1]
-        plain = replace(problem, operands=problem.operands[:-1], layouts=(*problem.layouts[:-2], problem.layouts[-1]))
+        plain = replace(linear, operands=problem.operands[:-1], layouts=(*problem.layouts[:-2], problem.layouts[-1]))
     for number, _ in enumerate(plain.operands):
         if _is_zero(tangents[number]):
             continue
@@ -138,11 +139,19 @@ def _forward(
         elif bias is None:
             terms.append(solve(plain, mixed, options))
         else:
-            terms.append(solve(problem, [*mixed, bias], options))
+            terms.append(solve(linear, [*mixed, bias], options))
             bias = None
     if bias is not None:
-        terms.append(_by_bias(problem, bias, options))
-    return solve(problem, primals, options), sum(terms[1:], terms[0])
+        terms.append(_by_bias(linear, bias, options))
+    result, tangent = solve(problem, primals, options), sum(terms[1:], terms[0])
+    if problem.activation:
+        tangent = jax.numpy.where(_inactive(result), tangent.dtype.type(0), tangent)
+    return result, tangent
+
+
+def _inactive(result: Traced) -> Traced:
+    """Return where an activated result is +0, by its bits, because XLA compares as if denormals were 0."""
+    return lax.bitcast_convert_type(result, f"uint{8 * result.dtype.itemsize}") == 0
 
 
 def _by_bias(problem: Problem, bias: Traced, options: Options) -> Traced:

@@ -30,6 +30,7 @@ def written(problem: Problem, threads: int | None) -> str:
         "output": str(problem.output_format),
         "bias": "bias" in problem.operands,
         "variant": problem.algorithm,
+        "activation": problem.activation,
         "threads": None if threads is None else int(threads),  # it may be an integer of NumPy
     }
     return json.dumps(fields, separators=(",", ":"))
@@ -54,7 +55,7 @@ def read(text: bytes) -> tuple[Problem, int | None]:
         FORMATS[fields["output"]],
         fields["bias"],
     )
-    return intern(replace(problem, algorithm=fields["variant"])), fields["threads"]
+    return intern(replace(problem, algorithm=fields["variant"], activation=fields["activation"])), fields["threads"]
 
 
 def operand_shapes(problem: Problem) -> list[tuple[int, ...]]:

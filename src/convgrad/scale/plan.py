@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import lcm, prod
 
@@ -16,7 +16,7 @@ from convgrad.spec.geometry import Channels
 from convgrad.spec.layouts import axis_order, shape_words
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
-from convgrad.spec.subproblems import SubProblem, swept
+from convgrad.spec.subproblems import SubProblem, rows_read, swept
 
 
 @dataclass(frozen=True)
@@ -131,41 +131,39 @@ def _reads(problem: Problem, cut: Cut, sources: Sequence[OperandSource]) -> tupl
     read = once = 0
     if cut.pieces(problem):
         batches, bands = cut.batches(problem), cut.bands(problem)
-        by_images = [cut.subproblem(problem, images, bands[0]) for images in batches]
-        by_rows = [cut.subproblem(problem, batches[0], rows) for rows in bands]
-        for at, (source, tensor) in enumerate(zip(sources, problem.operands, strict=True)):
+        regions = cut.subproblem(problem, batches[0], bands[0]).reads
+        for source, tensor, layout, region in zip(sources, problem.operands, problem.layouts, regions, strict=False):
             if tensor in ONCE:
                 read, once = read + source.nbytes, once + source.nbytes
                 continue
-            images = [_touched(source, subproblem.reads[at]) for subproblem in by_images]
-            rows = [_touched(source, subproblem.reads[at]) for subproblem in by_rows]
-            size = source.format.dtype.itemsize
-            piece_size = prod(map(len, images[0]))
-            if piece_size:
-                read += (
-                    size
-                    * sum(prod(map(len, touched)) for touched in images)
-                    * sum(prod(map(len, touched)) for touched in rows)
-                    // piece_size
-                )
-                once += size * prod(map(_union, zip(*images, *rows, strict=True)))
+            batch, _, *spatial = axis_order(layout, len(region))
+            images = (_touched(source, batch, some) for some in batches)
+            read_images, once_images = _sums(images) if source.chunks else (problem.geometry.batch,) * 2
+            read_rows = once_rows = 1
+            for axis in spatial[:1]:
+                read_rows, once_rows = _sums(_touched(source, axis, rows_read(problem, tensor, some)) for some in bands)
+            others = (axis for axis in range(len(region)) if axis not in (batch, *spatial[:1]))
+            size = prod(len(_touched(source, axis, region[axis])) for axis in others) * source.format.dtype.itemsize
+            read, once = read + read_images * read_rows * size, once + once_images * once_rows * size
     return read, read - once
 
 
-def _touched(source: OperandSource, region: Sequence[slice]) -> list[range]:
-    """Return, for each axis of a region, the range that is read: the region's range, extended to whole chunks."""
+def _touched(source: OperandSource, axis: int, interval: range | slice) -> range:
+    """Return the range of an axis that is read for an interval, which is extended to whole chunks."""
     if not source.chunks:
-        return [range(interval.start, interval.stop) for interval in region]
-    return [
-        range(interval.start // chunk * chunk, min(-(-interval.stop // chunk) * chunk, extent))
-        for interval, chunk, extent in zip(region, source.chunks, source.shape, strict=True)
-    ]
+        return range(interval.start, interval.stop)
+    chunk, extent = source.chunks[axis], source.shape[axis]
+    return range(interval.start // chunk * chunk, min(-(-interval.stop // chunk) * chunk, extent))
 
 
-def _union(ranges: Sequence[range]) -> int:
-    """Return the number of integers in the union of some ranges."""
-    number = end = 0
-    for part in sorted(ranges, key=lambda part: part.start):
-        number += max(0, part.stop - max(part.start, end))
+def _sums(ranges: Iterable[range]) -> tuple[int, int]:
+    """Return the sum of the lengths of ranges, and the number of integers in their union.
+
+    The ranges follow one another, but may overlap. A range before others has integers of the first range only.
+    """
+    total = union = end = 0
+    for part in ranges:
+        total += len(part)
+        union += max(0, part.stop - max(part.start, end))
         end = max(end, part.stop)
-    return number
+    return total, union

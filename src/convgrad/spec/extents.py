@@ -93,7 +93,7 @@ def _listed(values: Sequence[int]) -> str:
     """Return legal extents as text: all extents if they are at most 8, else the first two and the last."""
     if not values:
         return "none"
-    if len(values) > 8:
+    if values[8:]:  # ``len`` raises an error for ranges of 2^63 and more
         return f"{values[0]}, {values[1]}, ... {values[-1]}"
     return ", ".join(map(str, values))
 

@@ -16,8 +16,8 @@ squares of both vectors are summed in the order above; x is ordered by taps, the
 is rounded to float64, and groups are added from the first to the last. If no tap exists, the norm is 0.
 
 The **weighted sum** is the weight or bias gradient of the whole batch for scale[n] * diff_dst. If src has fewer
-elements, scale[n] * src is used instead. Scales are f32 (f64 for f64 operands), each product with a scale is rounded
-once, and the order is that of the plain gradient.
+elements, scale[n] * src is used instead. Scales are f32 (f64 for f64 operands), and each product with a scale is
+rounded once. The order is that of the plain gradient of f32 operands (f64 for f64 operands), also for bf16 operands.
 """
 
 from __future__ import annotations
@@ -217,10 +217,10 @@ def weighted_bound(
 
     ``magnitude`` is sum |scale||x||dy| including the old value. ``others`` is the sum of absolute values of the operand
     that is not scaled, for example sum |x|. Underflow may change a product scale * dy by half of the smallest number,
-    and this error is multiplied by x. The rounding depth is that of the plain gradient plus one.
+    and this error is multiplied by x. The rounding depth is that of ``weighted(problem)`` plus one.
     """
     accumulator = problem.operand_format.accumulator
-    height = height_of(problem) + 1 if height is None else height
+    height = height_of(weighted(problem)) + 1 if height is None else height
     underflow = max(accumulator.tiny / 2, F64.tiny)
     products: Numbers = underflow * others * (1 + gamma(height, accumulator.unit))
     return error_bound(height, terms, magnitude, accumulator) + products
@@ -230,7 +230,7 @@ def weighted_bound(
 def clip_scales(norm2: Array, max_norm: float) -> NDArray[np.float32]:
     """Return min(1, max_norm / norm) of each sample, in f32, rounded towards zero; 1 if the norm is 0."""
     with np.errstate(all="ignore"):
-        exact = np.minimum(1.0, max_norm / np.sqrt(norm2))
+        exact = np.minimum(1.0, max_norm / np.sqrt(norm2.astype(np.float64)))
         scale: NDArray[np.float32] = exact.astype(np.float32)
         below = np.nextafter(scale, np.float32(0))
     return np.where(scale > exact, below, scale)

@@ -92,6 +92,20 @@ def subproblem_of(problem: Problem, images: range, ranges: Ranges) -> SubProblem
     return SubProblem(images, ranges, _with(problem, part), tuple(reads), writes)
 
 
+def rows_read(problem: Problem, tensor: Tensor, rows: range) -> range:
+    """Return the rows of src or dst that a sub-problem with these rows of the swept tensor reads or writes.
+
+    >>> from convgrad.notation import problem
+    >>> rows_read(problem("BWD_W f32 NXC mb8ic4iw300oc6ow300kw3pw1"), "src", range(256, 300))
+    range(255, 300)
+    """
+    geometry = problem.geometry
+    if isinstance(geometry, Channels) or tensor == swept(problem):
+        return rows
+    _, src, dst = (_over_src if swept(problem) == "src" else _over_dst)(geometry.axes[0], rows)
+    return src if tensor == "src" else dst
+
+
 @lru_cache(maxsize=REMEMBERED)
 def _arrays(problem: Problem) -> list[tuple[Tensor, Ranges, tuple[int, ...]]]:
     """Return, per operand and last for the output: the tensor, its canonical ranges, and the caller's order of axes."""
