@@ -33,7 +33,7 @@ from convgrad.host import cpu_model
 
 NAMES = (
     "resnet18", "resnet50", "vgg11", "mobilenet_v2", "mobilenet_v3", "dcgan", "unet", "wide_resnet", "efficientnet_b0",
-    "convnext_t", "diffusion", "audio", "vit",
+    "convnext_t", "diffusion", "audio", "vit", "speech",
 )  # fmt: skip
 SMALL = {
     "dcgan": (8, 100, 1, 1),
@@ -41,6 +41,7 @@ SMALL = {
     "vgg11": (2, 3, 224, 224),
     "diffusion": (2, 3, 32, 32),
     "audio": (2, 1, 8000),
+    "speech": (2, 1, 8000),
 }
 OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, 1e-3, momentum=0.9, weight_decay=1e-4),
@@ -54,6 +55,10 @@ def loss_of(name: str, output: torch.Tensor) -> torch.Tensor:
     """Return the loss that the network is trained with: labels depend on positions alone."""
     if name == "dcgan":
         return functional.binary_cross_entropy_with_logits(output, torch.ones_like(output))
+    if name == "speech":
+        time, batch, letters = output.shape
+        text = (1 + torch.arange(5 * batch) % (letters - 1)).reshape(batch, 5)
+        return functional.ctc_loss(output.log_softmax(2), text, [time] * batch, [5] * batch)
     shape = output.shape[:1] + output.shape[2:]
     labels = torch.arange(shape.numel()).reshape(shape) % output.shape[1]
     return functional.cross_entropy(output, labels)

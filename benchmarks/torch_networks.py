@@ -350,6 +350,20 @@ class VisionTransformer(nn.Module):
         return self.head(self.layers(tokens).mean(1))
 
 
+class Speech(nn.Module):
+    """A recognizer of speech: convolutions with one spatial axis, LSTM in both directions, and scores per time step."""
+
+    def __init__(self, width: int = 64, letters: int = 30) -> None:
+        super().__init__()
+        self.frames = Layers(nn.Conv1d(1, width, 80, 40), nn.GELU(), nn.Conv1d(width, width, 8, 4), nn.GELU())
+        self.memory = nn.LSTM(width, width, 2, bidirectional=True)
+        self.head = nn.Linear(2 * width, letters)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the scores of the letters as (time, batch, letters)."""
+        return self.head(self.memory(self.frames(x).permute(2, 0, 1))[0])
+
+
 @dataclass(frozen=True)
 class Network:
     """How a network is made, and the shape of a batch."""
@@ -373,4 +387,5 @@ NETWORKS: Mapping[str, Network] = {
     "diffusion": Network(Diffusion, (8, 3, 64, 64)),
     "audio": Network(audio, (16, 1, 16_000)),
     "vit": Network(VisionTransformer),
+    "speech": Network(Speech, (16, 1, 16_000)),
 }
