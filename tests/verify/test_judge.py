@@ -22,6 +22,7 @@ from convgrad.spec.ordered import evaluate_in_order
 from convgrad.verify.cases.collection import read as cases_of
 from convgrad.verify.check import check, verdict_on
 from convgrad.verify.declared import Declared, DeclaredResult, declared
+from convgrad.verify.exact import exact
 from convgrad.verify.judge import judge
 from convgrad.verify.judge.conspire import conspiracies
 from convgrad.verify.judge.lost import curve
@@ -92,6 +93,19 @@ def test_sums_beside_numbers_of_few_bits_may_end_there() -> None:
     result = np.full((1, 300, 1), 2560, np.float32)
     verdict = check("Convolution", result, src, np.ones((1, 6, 1), np.float32), strides=[1], dilations=[1])
     assert not [one for one in verdict.evidence if "grid" in one.statistic]
+
+
+@pytest.mark.parametrize("power", range(-25, -9))
+def test_subnormal_results_have_fewer_bits(power: int) -> None:
+    """Results of f16 below 2^-14 are on coarser grids, although they are right."""
+    rng = np.random.default_rng(-power)
+    src, weights = rng.standard_normal((2, 20, 20, 1)), rng.standard_normal((1, 1, 1, 2)) * 2.0**power
+    operands = (src.astype(np.float16), weights.astype(np.float16))
+    right = exact("Convolution", *operands)
+    assert check("Convolution", right, *operands).outcome == "ok"
+    if power > -12:
+        coarse = round_to(right.astype(np.float64), BF16).astype(np.float16)
+        assert check("Convolution", coarse, *operands).outcome == "wrong"
 
 
 def test_a_bias_that_all_elements_of_a_channel_lose_alike_is_no_bias_of_the_sums() -> None:
