@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import convgrad
 from campaigns.verdict import LINES, Tally, filled, judge_all, problems
-from convgrad.formats import ACCUMULATIONS, BF16, F16, F32, Format, round_to
+from convgrad.formats import ACCUMULATIONS, BF16, F16, F32, Format, round_to, store
 from convgrad.functional.call import prepare
 from convgrad.notation import calls, read
 from convgrad.spec.operators import find
@@ -106,6 +106,20 @@ def test_subnormal_results_have_fewer_bits(power: int) -> None:
     if power > -12:
         coarse = round_to(right.astype(np.float64), BF16).astype(np.float16)
         assert check("Convolution", coarse, *operands).outcome == "wrong"
+
+
+@pytest.mark.parametrize("accumulation", [F32, F16])
+@pytest.mark.parametrize("seed", range(12))
+def test_equal_products_that_underflow_have_equal_errors(seed: int, accumulation: Format) -> None:
+    rng, unit = np.random.default_rng(seed), 2.0 ** (np.log2(accumulation.tiny) // 2)
+    src = store(np.where(rng.random((2, 60, 4)) < 0.02, 1.37, 1.0) * unit * 2.0 ** rng.integers(1, 6), accumulation)
+    diff_dst = store(rng.choice([0.3, -0.7], (2, 60, 6)) * unit * 2.0 ** rng.integers(0, 4), accumulation)
+    total = np.zeros((4, 6))
+    for x, y in zip(*(array.astype(np.float64).reshape(120, -1) for array in (src, diff_dst)), strict=True):
+        total = round_to(total + round_to(np.outer(x, y), accumulation), accumulation)
+    result, kept = store(total[None], accumulation), accumulation.name
+    arguments: dict[str, Any] = {"weights_shape": (1, 4, 6), "accumulation": kept}
+    assert check("ConvolutionBackwardWeights", result, src, diff_dst, **arguments).outcome == "ok"
 
 
 def test_a_bias_that_all_elements_of_a_channel_lose_alike_is_no_bias_of_the_sums() -> None:
