@@ -140,6 +140,16 @@ def test_rounding_hides_changes(dtype: Any, offset: float, count: int) -> None:
                 assert said
 
 
+@pytest.mark.parametrize("factor", [1.0, 1 + 1e-6, 0.0])
+@pytest.mark.parametrize(("of_operand", "of_result"), [(1e-200, 1.0), (1e200, 1.0), (1.0, 1e200), (1.0, 1e-200)])
+def test_numbers_whose_squares_are_not_f64(of_operand: float, of_result: float, factor: float) -> None:
+    def gradients(diff: np.ndarray, x: np.ndarray) -> list[np.ndarray]:
+        return [factor * diff * of_result * np.cos(x / of_operand) / of_operand]
+
+    with nullcontext() if factor == 1 else pytest.raises(AssertionError, match=r"^WRONG"):
+        assert gradcheck(lambda x: of_result * np.sin(x / of_operand), [of_operand * X], gradients)[0] < 1e-10
+
+
 @pytest.mark.parametrize("factor", [1.0, 1.4])
 def test_functions_that_return_the_same_memory_again(factor: float) -> None:
     x, result, gradient = np.arange(1.0, 4.0), np.empty(3), np.empty(3)

@@ -12,6 +12,7 @@ import pytest
 
 import convgrad
 from convgrad.errors import NotationError, UnsupportedError
+from convgrad.verify import check
 from convgrad.verify.c_function import CFunction, read_signature
 from tests.support.verify_helpers import Run, here, junit, said_by_the_command  # noqa: F401 - fixtures
 
@@ -155,6 +156,15 @@ def test_a_size_that_a_function_does_not_get_is_one(size: str, value: int, libra
     rest = " ".join(word for word in GRADIENT.split() if word not in (size, "OW"))
     code, out, _ = said(CASES[0], "--call", f"{library}:right", "--signature", rest, "--verbose")
     assert (code, f"the signature has no {size}, which is {value} in the case" in out) == (1, True)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("layout", ["", "NXC "])
+def test_operands_in_foreign_byte_order(layout: str, order: str, library: Path) -> None:
+    """Functions get native numbers, also if the signature declares no layout."""
+    src, diff = (np.random.default_rng(n).standard_normal((2, n, 3)).astype(f"{order}f4") for n in (6, 4))
+    function = CFunction(f"{library}:right", f"f32 {layout}src diff_dst out N W OW K C O int32 S P")
+    assert check("ConvolutionBackwardWeights", function, src, diff, weights_shape=(3, 3, 3)).ok
 
 
 @pytest.mark.parametrize("operator", ["Convolution", "ConvTranspose"])

@@ -197,6 +197,30 @@ def test_of_long_sums_few_explanations_are_computed(monkeypatch: pytest.MonkeyPa
     assert len(computed) < 5
 
 
+@pytest.mark.parametrize(
+    ("operator", "shapes", "pads"),
+    [
+        ("Convolution", [(1, 0, 2), (3, 2, 4)], 2),
+        ("Convolution", [(1, 0, 2), (3, 2, 4), (4,)], 2),
+        ("Convolution", [(2, 0, 3, 2), (3, 3, 2, 4), (4,)], 2),
+        ("ConvolutionBackwardWeights", [(0, 4, 2), (0, 4, 3)], 1),
+        ("ConvolutionBackwardWeights", [(1, 0, 2), (1, 2, 3)], 2),
+        ("BiasAddBackward", [(0, 3, 2)], None),
+        ("BiasAddBackward", [(2, 0, 2)], None),
+    ],
+)
+def test_sums_without_terms(operator: str, shapes: list[tuple[int, ...]], pads: int | None) -> None:
+    rng = np.random.default_rng(0)
+    operands = [rng.standard_normal(shape, np.float32) for shape in shapes]
+    layer: dict[str, Any] = {} if pads is None else {"pads_begin": pads, "pads_end": pads}
+    if operator == "ConvolutionBackwardWeights":
+        layer["weights_shape"] = (3, 2, 3)
+    right = exact(operator, *operands, **layer)
+    assert check(operator, right, *operands, **layer).outcome == "ok"
+    for wrong in (right + 1, np.full_like(right, np.nan), np.random.default_rng(1).permuted(right) + right + 2):
+        assert check(operator, wrong, *operands, **layer).outcome == "wrong"
+
+
 @pytest.mark.parametrize("wide", [2**31, 2**61])
 @pytest.mark.parametrize("operator", ["Convolution", "ConvolutionBackwardData", "ConvolutionBackwardWeights"])
 @pytest.mark.parametrize("transposed", [False, True])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -36,6 +37,34 @@ def call(**changed: Any) -> Prepared:
     diff_dst = rng.standard_normal((2, 4, 5), np.float32)
     attributes = {"strides": [2], "dilations": [1], "auto_pad": "same_upper", "weights_shape": [2, 3, 5]} | changed
     return prepare(OPERATOR, (src, np.repeat(diff_dst, [1, 1, 1, 2], 1)), attributes)
+
+
+def test_standard_output_is_back_after_calls_that_overlap() -> None:
+    inside, other_inside, returned = (threading.Event() for _ in range(3))
+    operands = np.ones((1, 4, 1), np.float32), np.ones((2, 1, 1), np.float32)
+    before, outcomes = sys.stdout, []
+
+    def judge(enters: threading.Event, waits_for: threading.Event) -> None:
+        def function(*inputs: Any, **attributes: Any) -> Any:
+            enters.set()
+            assert waits_for.wait(10)
+            assert sys.stdout is sys.stderr
+            return convgrad.run(*inputs, **attributes)
+
+        outcomes.append(check("Convolution", function, *operands).outcome)
+
+    def first() -> None:
+        judge(inside, other_inside)
+        returned.set()
+
+    threads = [threading.Thread(target=first), threading.Thread(target=judge, args=(other_inside, returned))]
+    threads[0].start()
+    assert inside.wait(10)
+    threads[1].start()
+    for thread in threads:
+        thread.join()
+    assert outcomes == ["ok", "ok"]
+    assert sys.stdout is before
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------

@@ -182,6 +182,19 @@ def test_defects_of_all_parts_have_their_name(monkeypatch: pytest.MonkeyPatch) -
     assert set(verdict.defects) <= {"operands truncated to tf32"}
 
 
+@pytest.mark.parametrize("diagnosed", [0, claims.DIAGNOSED])
+def test_errors_of_one_part_count(diagnosed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if they are too small for the statistics of the whole result, which has fewer wrong elements by share."""
+    monkeypatch.setattr(claims, "DIAGNOSED", diagnosed)
+    rng = np.random.default_rng(5)
+    operands = tuple(rng.standard_normal(shape, np.float32) for shape in ((16, 32, 32, 8), (3, 3, 8, 4)))
+    prepared = prepare("Convolution", operands, ONES)
+    result, how = prepared.execute(), how_of(prepared)
+    result[3] = (result[3].astype(np.float64) * (1 + 4.5e-8)).astype(np.float32)  # rounds some elements up
+    whole, parts = (verdicts_of([(result, how)], prepared, maximum=most)[0] for most in (result.size, result[3].size))
+    assert (whole.outcome, parts.outcome) == (OK, DEGRADED)
+
+
 def test_sums_that_may_overflow_are_undecided() -> None:
     prepared = forward(4)
     large = prepare("Convolution", tuple(a * np.float32(1e19) for a in prepared.taken.values()), ONES)

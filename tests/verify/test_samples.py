@@ -237,3 +237,9 @@ def test_what_is_no_sample(name: str, value: Any) -> None:
     message = "sample must be a positive integer or None, and seed a non-negative integer; got "
     with pytest.raises(InvalidAttributeError, match=message):
         check("BiasAddBackward", np.ones(4, np.float32), np.ones((1, 4), np.float32), **{"sample": 9, name: value})
+
+
+@pytest.mark.parametrize("value", [0, 0.0, False, -1, "8", []])
+def test_what_is_no_max_error(value: Any) -> None:
+    with pytest.raises(InvalidAttributeError, match="max_error must be a number, 1 at least; got "):
+        check("BiasAddBackward", np.ones(4, np.float32), np.ones((1, 4), np.float32), max_error=value)

@@ -9,6 +9,7 @@ from math import prod
 from pathlib import Path
 
 from convgrad.array_types import Array
+from convgrad.arrays import native
 from convgrad.cli.arguments import attributes_of, shape_of
 from convgrad.cli.checks import as_kept
 from convgrad.cli.console import LISTED
@@ -162,7 +163,10 @@ def _operands(
 
 
 def _as_in_case(operands: Sequence[Array], case: Case, op: Operator, folder: str) -> tuple[Array, ...]:
-    """Return operands from files in the case's type. Raise FileError if a shape is another, or a value would change."""
+    """Return operands from files in the case's type and native byte order, because few functions take another order.
+
+    Raise FileError if a shape is another, or a value would change.
+    """
     kept = tuple(as_kept(array, case.operand_format) for array in operands)
     names = [port.name for port in op.operands if not port.is_shape]
     for name, array, shape in zip(names, kept, _array_shapes(case, op), strict=False):
@@ -170,7 +174,7 @@ def _as_in_case(operands: Sequence[Array], case: Case, op: Operator, folder: str
         if array.shape != shape or fmt is not case.operand_format:
             sentence = f"{name} of {case.name} must be {case.operand_format} {shape_words(shape)}"
             raise FileError(f"{folder}: {sentence}; its file has {fmt or array.dtype} {shape_words(array.shape)}")
-    return kept
+    return tuple(native(array, case.operand_format) for array in kept)
 
 
 def generated(options: VerifyOptions) -> str:

@@ -35,12 +35,17 @@ def gamma(height: int | NDArray[np.int64], unit: float) -> float | F64Array:
 
 @in_default_environment
 def error_bound(
-    height: int | NDArray[np.int64], terms: Array | int, magnitude: NDArray[np.float64], accumulator: Format
+    height: int | NDArray[np.int64],
+    terms: Array | int,
+    magnitude: NDArray[np.float64],
+    accumulator: Format,
+    added: int = 0,
 ) -> NDArray[np.float64]:
-    """Return the error bound of a sum before the output's rounding: gamma_h sum|x||y| + n tiny/2 (1 + gamma_h).
+    """Return the error bound of a sum before the output's rounding: gamma_h sum|x||y| + m tiny/2 (1 + gamma_h).
 
-    ``magnitude`` is sum |x||y| including bias and old value. ``terms`` is the number n of products. Underflow may
-    change each product by half of the accumulator's smallest number. The bound holds if no operation overflows.
+    ``magnitude`` is sum |x||y| including bias and old value. ``terms`` is the number n of products, and m is n plus
+    ``added``, the number of bias and old value. Underflow may change each product by half of the accumulator's smallest
+    number, and also a bias or old value that is not a number of its format. The bound holds if no operation overflows.
 
     Where gamma_h >= 1, the smaller of it and N u (1 + u) is used, with N = n + 2 terms including bias and old value.
     This holds for sums of any length, because rounding a + b to nearest changes the sum by at most min(|a|, |b|): in
@@ -52,7 +57,7 @@ def error_bound(
     g = np.asarray(gamma(height, unit))
     g = np.where(g >= 1, np.minimum(g, (np.asarray(terms) + 2) * (unit * (1 + unit))), g)
     underflow = max(accumulator.tiny / 2, F64.tiny)
-    bound: NDArray[np.float64] = (g * magnitude + np.asarray(terms) * underflow * (1 + g)) * _UP
+    bound: NDArray[np.float64] = (g * magnitude + (np.asarray(terms) + added) * underflow * (1 + g)) * _UP
     return bound
 
 

@@ -45,11 +45,11 @@ def error_bound(
 ) -> Any:
     """Return for each element the largest error that a correct result of a call of ``convgrad.run`` can have.
 
-    For n products, let A be the sum of all ``abs(x * y)`` plus the magnitude of the bias. The bound on the sum is
-    B = g A + n tiny/2 (1 + g). If h u < 1/2, g is gamma_h = h u / (1 - h u). Otherwise, g is the smaller of gamma_h
-    (infinite if h u >= 1) and (n + 2) u (1 + u). Here, u is the unit roundoff and tiny the smallest number of
-    ``accumulation``. The result also includes the largest error of rounding a number of size ``|S| + B`` to the
-    output's type, where S is the exact sum.
+    For n products, let A be the sum of all ``abs(x * y)`` plus the magnitude of the bias, and m the number of terms: n,
+    plus one for bias. The bound on the sum is B = g A + m tiny/2 (1 + g). If h u < 1/2, g is gamma_h = h u / (1 - h u).
+    Otherwise, g is the smaller of gamma_h (infinite if h u >= 1) and (n + 2) u (1 + u). Here, u is the unit roundoff
+    and tiny the smallest number of ``accumulation``. The result also includes the largest error of rounding a number of
+    size ``|S| + B`` to the output's type, where S is the exact sum.
 
     By default, the rounding depth h is the number of nonzero products, plus one for bias. This depth is valid for every
     order. A depth or blocks that no sum of so many terms has are refused. The bound of "winograd:M,R" uses norms, and
@@ -112,15 +112,16 @@ def bound_of(
     answer: Answer | Reference, problem: Problem, how: Declared, operands: Sequence[Array], bound: str = PATHS
 ) -> F64Array:
     """Return each element's error bound before the output's rounding, plus the error of the exact value in float64."""
+    added = last_additions(problem)
     if problem.algorithm and how.algorithm == SUM:
         own = sum_bound(answer, how.accumulation, np.zeros_like(answer.terms))
         by_tiles: F64Array = result_bound(problem, operands, how.accumulation, bound) + own
         if not may_be_direct(problem, operands, how.accumulation):
             return by_tiles
-        direct = np.minimum(rounded_terms(answer) + last_additions(problem), direct_height(problem))
-        return np.maximum(by_tiles, sum_bound(answer, how.accumulation, direct))
+        direct = np.minimum(rounded_terms(answer) + added, direct_height(problem))
+        return np.maximum(by_tiles, sum_bound(answer, how.accumulation, direct, added))
     if how.algorithm == SUM:
-        return sum_bound(answer, how.accumulation, heights(rounded_terms(answer), problem, how))
+        return sum_bound(answer, how.accumulation, heights(rounded_terms(answer), problem, how), added)
     if how.filtering is None:
         return np.full_like(answer.magnitude, np.inf)
     own = sum_bound(answer, how.accumulation, np.zeros_like(answer.terms))

@@ -119,7 +119,8 @@ class CFunction:
         arrays = {}
         for name, tensor, array in zip(prepared.taken, problem.operands, prepared.operands, strict=True):
             layout = self._layout(tensor)
-            arrays[name] = np.ascontiguousarray(_laid(array, layout) if layout else prepared.taken[name])
+            operand = _laid(array, layout) if layout else prepared.taken[name]
+            arrays[name] = np.ascontiguousarray(operand, problem.operand_format.dtype)  # in native byte order
         layout = self._layout(problem.output) or problem.layouts[-1]
         shape = from_canonical(canonical_shape(problem.geometry, problem.output), layout)
         out = np.empty(shape, problem.output_format.dtype)

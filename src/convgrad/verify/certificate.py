@@ -35,10 +35,10 @@ def certificate(
     """Return a JSON object that certifies one element of a result ``got``, at ``index`` in the caller's layout.
 
     The terms are the products x y and the added values (bias and old value). The exact value S is the sum of the terms,
-    and A is the sum of their magnitudes. n is the number of products. h is the declared rounding depth, but at most the
+    and A is the sum of their magnitudes. m is the number of terms. h is the declared rounding depth, but at most the
     number of terms that are not products of 0:
 
-        bound = gamma_h A + n tiny/2 (1 + gamma_h),  gamma_h = h u / (1 - h u)
+        bound = gamma_h A + m tiny/2 (1 + gamma_h),  gamma_h = h u / (1 - h u)
 
     u is the unit roundoff and tiny the smallest number of the format of sums. The bound is 0 if all terms are integers
     and A is at most 1/u. A result is inside if it is between S - bound and S + bound, both rounded to the result's

@@ -78,7 +78,9 @@ def check(
     """
     inputs, result, old = tuple(map(detached, inputs)), detached(result), detached(old)
     attributes = dict(spelled_out(operator, inputs, attributes))
-    prepared = prepare(operator, inputs, attributes, None, accumulate=old is not None).within(max_error or DIRECT)
+    prepared = prepare(operator, inputs, attributes, None, accumulate=old is not None).within(
+        DIRECT if max_error is None else max_error
+    )
     problem = prepared.problem
     how = declared_for(problem, accumulation, height, algorithm)
     times = as_integer(repeat) or 0

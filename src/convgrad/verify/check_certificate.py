@@ -134,7 +134,7 @@ def largest(name: str) -> Fraction:
 
 
 def bound_of(pairs: list[tuple[float, float]], added: int, magnitude: Fraction, declared: StatedArithmetic) -> Number:
-    """Return gamma magnitude + n tiny/2 (1 + gamma), but 0 if sums are exact, infinity if they may overflow."""
+    """Return gamma magnitude + m tiny/2 (1 + gamma), but 0 if sums are exact, infinity if they may overflow."""
     p, minimum, *_ = SUMS[declared["accumulation"]]
     live = sum(x != 0 and y != 0 for x, y in pairs[: len(pairs) - added])
     height, blocks = added + live, declared["height"]  # the depth of any order: terms but products of 0
@@ -150,7 +150,7 @@ def bound_of(pairs: list[tuple[float, float]], added: int, magnitude: Fraction, 
     if gamma is None or gamma >= 1:  # then N u (1 + u), for N terms with bias and old value, holds too
         longer = (len(pairs) - added + 2) * (TWO**-p) * (1 + TWO**-p)
         gamma = longer if gamma is None else min(gamma, longer)
-    bound = gamma * magnitude + (len(pairs) - added) * TWO ** (minimum - p) * (1 + gamma)
+    bound = gamma * magnitude + len(pairs) * TWO ** (minimum - p) * (1 + gamma)
     return bound if magnitude + bound <= largest(declared["accumulation"]) else inf
 
 

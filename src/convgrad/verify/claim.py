@@ -193,7 +193,8 @@ class Claim:
             first = self._first_wrong
             return replace(verdict, where=first.where, found=first.found) if first else verdict
         if verdict.outcome in (WRONG, DEGRADED) and self.got.size <= DIAGNOSED:
-            return self.whole(certify(self.problem, self.operands, self.old))
+            whole = self.whole(certify(self.problem, self.operands, self.old))
+            return verdict if whole.outcome == OK else whole  # the whole may hide the errors of one part
         if verdict.outcome == WRONG:
             terms = count_terms(self.problem, canonical_shape(self.problem.geometry, self.problem.output))
             where = place(mask, terms, self.problem)

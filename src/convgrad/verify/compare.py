@@ -11,6 +11,7 @@ from convgrad.spec.activation import activate
 from convgrad.spec.bound import error_bound, gamma
 from convgrad.spec.exact_result import Answer
 from convgrad.spec.layouts import from_canonical
+from convgrad.spec.order import last_additions
 from convgrad.spec.problem import Problem
 from convgrad.verify.reference import Reference
 from convgrad.verify.verdict import OK, UNDECIDED, WRONG, Verdict
@@ -43,7 +44,7 @@ def compare(
     fmt, value, active = problem.output_format, answer.value, activate(answer.value, problem)
     rounded = store(active + 0.0, fmt)
     if bound is None:
-        bound = sum_bound(answer, problem.operand_format.accumulator, height)
+        bound = sum_bound(answer, problem.operand_format.accumulator, height, last_additions(problem))
     with np.errstate(all="ignore"):
         actual, target = got.astype(np.float64), rounded.astype(np.float64)
         undecided = np.isinf(bound)
@@ -77,17 +78,19 @@ def compare(
     )
 
 
-def sum_bound(answer: Answer | Reference, accumulator: Format, height: int | NDArray[np.int64]) -> F64Array:
+def sum_bound(
+    answer: Answer | Reference, accumulator: Format, height: int | NDArray[np.int64], added: int = 0
+) -> F64Array:
     """Return the error bound of sums before the output's rounding; infinite if a sum may overflow.
 
-    The bound includes the error of the exact result in float64.
+    The bound includes the error of the exact result in float64. ``added`` is the number of bias and old value.
     """
     with np.errstate(all="ignore"):
         if isinstance(answer, Reference):
             own = answer.error
         else:
             own = gamma(int(answer.terms.max(initial=0)) + 2, F64.unit) * answer.magnitude
-        bound = error_bound(height, answer.terms, answer.magnitude, accumulator) + own
+        bound = error_bound(height, answer.terms, answer.magnitude, accumulator, added) + own
         exact = answer.integral & (answer.magnitude <= 2.0**accumulator.significand_bits)
         bound = np.where(exact, 0.0, bound)
         return np.where(answer.magnitude + bound <= accumulator.largest, bound, np.inf)

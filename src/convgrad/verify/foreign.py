@@ -7,8 +7,9 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
 from operator import attrgetter
+from threading import Lock
+from typing import TextIO
 
 import numpy as np
 
@@ -28,6 +29,29 @@ Function = Callable[..., object]
 Inputs = tuple[object, ...]
 
 RAISED, WRONG_KIND, WROTE = "raised an error", "wrong shape or type", "operand overwritten"
+
+
+class _ToStderr:
+    """Standard output goes to standard error until the last of several threads leaves, which may overlap."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside = Lock(), 0
+        self._stdout: TextIO = sys.stdout
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._stdout, sys.stdout = sys.stdout, sys.stderr
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                sys.stdout = self._stdout
+
+
+_STDOUT = _ToStderr()
 
 
 def load(name: str, signature: str | None = None) -> Function:
@@ -126,7 +150,7 @@ def answer(function: Function, operator: str, inputs: Inputs, attributes: Mappin
         for value, array in zip(inputs, ours, strict=True)
     ]
     try:
-        with redirect_stdout(sys.stderr):
+        with _STDOUT:
             value = function(operator, *copies, **attributes)
     except NotImplementedError as error:
         return Verdict(outcome=NOT_SERVED, reason=f"it raised {_said(error)}")

@@ -30,7 +30,7 @@ def rows_of(problem: Problem, operands: Sequence[Array], at: Sequence[Index]) ->
     [[[2.0, 6.0, 0.0]], [[1.0, 4.0, 9.0]]]
     """
     conv = problem.geometry
-    if isinstance(conv, Conv) and _max_terms(problem, conv) <= LONG:
+    if isinstance(conv, Conv) and _max_terms(problem, conv) <= LONG and all(array.size for array in operands):
         return _together(problem, conv, operands, at)
     terms = [terms_of(problem, operands, index) for index in at]
     shape = np.maximum(np.max([element_terms.x.shape for element_terms in terms], axis=0), 1)

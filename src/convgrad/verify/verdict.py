@@ -95,7 +95,7 @@ class Verdict:
         statistics: Figures by name. Default: {}.
         limits: The smallest detectable defects by name. Default: {}.
         mask: The elements beyond the bound as an array of bools of the result's shape, in the caller's layout; None if
-            there are none. Default: None.
+            there is no valid result. Default: None.
     """
 
     elements: int = 0

@@ -149,7 +149,8 @@ def _inside(scene: Scene, explanation: DefectEffect, where: Where, answer: Answe
     answer = Answer(answer.value.ravel(), answer.magnitude.ravel(), answer.terms.ravel(), answer.integral)
     fmt, got, exact = scene.problem.output_format, scene.actual[where], scene.exact.value.ravel()[where]
     rounding = explanation.rounding or (lambda values: round_to(values, fmt))
-    bound = sum_bound(answer, scene.accumulator, answer.terms + last_additions(scene.problem))
+    added = last_additions(scene.problem)
+    bound = sum_bound(answer, scene.accumulator, answer.terms + added, added)
     free = np.isinf(bound)
     low, high = rounding(answer.value - bound), rounding(answer.value + bound)
     between = (low <= got) & (got <= high) & (rounding(got) == got)

@@ -71,8 +71,10 @@ def _old(scene: Scene) -> Array | None:
 
 
 def _padded(array: Array, widths: Sequence[tuple[int, int]], mode: str) -> Array | None:
-    """Return an array, padded by ``numpy.pad`` along its spatial axes, or None if the copy has too many elements."""
-    if _is_large([*array.shape[:2], *(n + sum(width) for n, width in zip(array.shape[2:], widths, strict=True))]):
+    """Return an array, padded by ``numpy.pad`` along its spatial axes; None if it is empty or the copy is too large."""
+    if not array.size or _is_large(
+        [*array.shape[:2], *(n + sum(width) for n, width in zip(array.shape[2:], widths, strict=True))]
+    ):
         return None
     padded: Array = np.pad(array, [(0, 0), (0, 0), *widths], mode=mode)  # type: ignore[call-overload]
     return padded

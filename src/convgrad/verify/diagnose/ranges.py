@@ -80,6 +80,8 @@ def loops(scene: Scene) -> list[SumLoop]:
     else:
         channels = geometry.src_channels if output == "dst" else geometry.dst_channels
         extents = (channels // geometry.groups, *geometry.kernel)
+    if 0 in extents:  # sums have no terms
+        return []
     gradient = output in ("weights", "bias")
     rank = len(extents) - 1
     spatial = spatial_words(rank) if gradient else ("tap",) * rank

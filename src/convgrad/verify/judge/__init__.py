@@ -91,7 +91,8 @@ def _accurate(errors: Errors, reference: Reference) -> NDArray[np.bool_]:
     own = errors.problem.operand_format.accumulator
     if own.significand_bits <= errors.accumulator.significand_bits:
         return np.zeros(errors.judged.shape, np.bool_)
-    bound = sum_bound(reference, own, reference.nonzero + last_additions(errors.problem))
+    added = last_additions(errors.problem)
+    bound = sum_bound(reference, own, reference.nonzero + added, added)
     inside: NDArray[np.bool_] = np.abs(errors.error) <= bound + errors.fmt.unit * (np.abs(errors.value) + bound)
     return inside
 

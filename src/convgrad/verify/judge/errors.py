@@ -187,7 +187,7 @@ def errors_of(result: DeclaredResult, reference: Reference, origin: Sequence[int
     losses = curve(products, float(grids.min()), float(grids.max()))
     stagnation = np.where(squares > 0, first * terms / np.maximum(squares, np.finfo(np.float64).tiny), 0.0)
     variance = first * (1 + stagnation) + np.square(LOST * losses.of(grid, reference.magnitude, terms))
-    variance += terms * accumulator.tiny**2 / 12 + np.square(reference.error)
+    variance += kappa * terms * accumulator.tiny**2 / 12 + np.square(reference.error)
     wide = problem.output_format.significand_bits >= accumulator.significand_bits
     if wide:
         variance += np.square(last_place(value, problem.output_format)) / 12

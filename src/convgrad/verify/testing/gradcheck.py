@@ -121,10 +121,10 @@ def gradcheck(
         estimates = [gradient / multiple for gradient, multiple in zip(own, MULTIPLES, strict=True)]
         if estimates[0].shape != value.shape:
             raise AssertionError(f"WRONG: {name} must be of shape {value.shape}; got {estimates[0].shape}")
-        scale = float(np.sqrt(np.mean(value**2))) if value.any() else 1.0
+        scale = _norm(value) / sqrt(value.size) if value.any() else 1.0
         direction = scale * np.asarray(rng.standard_normal(value.shape))
 
-        typical = scale * float(np.linalg.norm(estimates[0]))
+        typical = scale * _norm(estimates[0])
         right, error, lost = 0.0, np.inf, last_places
         for step in STEPS:
             moved = (new_operands({number: value + step * node * direction}) for node in _POLYNOMIALS[1])
@@ -168,16 +168,24 @@ def _slope(changes: F64Array, step: float, name: str) -> tuple[float, float]:
     sums = np.array([_sum(change, name) for change in changes])
     coefficients = _POLYNOMIALS @ sums / _NORMS
     residuals = sums - coefficients @ _POLYNOMIALS
-    variance = residuals @ residuals / (NODES - len(_NORMS)) * (_SLOPES @ (_SLOPES / _NORMS))
+    deviation = _norm(residuals) * sqrt(_SLOPES @ (_SLOPES / _NORMS) / (NODES - len(_NORMS)))
     own = NODES * EPS * float(_WEIGHTS @ np.abs(sums))  # rounding errors of the fit
-    return float(_SLOPES @ coefficients) / step, (LIMIT * sqrt(variance) + own) / step
+    return float(_SLOPES @ coefficients) / step, (LIMIT * deviation + own) / step
 
 
 def _mean(products: Sequence[F64Array], name: str) -> tuple[float, float]:
     """Return the mean of the sums of several arrays, and the largest error of the mean."""
     sums = [_sum(product, name) for product in products]
     own = EPS * fsum(np.abs(products[0]).ravel())  # each element of the gradient and each product is rounded once
-    return fsum(sums) / len(sums), LIMIT * float(np.std(sums, ddof=1)) / sqrt(len(sums)) + own
+    mean = fsum(sums) / len(sums)
+    deviation = _norm(np.array(sums) - mean) / sqrt(len(sums) - 1)
+    return mean, LIMIT * deviation / sqrt(len(sums)) + own
+
+
+def _norm(values: F64Array) -> float:
+    """Return the Euclidean norm of numbers whose squares may overflow or underflow."""
+    largest = float(np.max(np.abs(values), initial=0.0))
+    return largest * float(np.linalg.norm(values / largest)) if 0 < largest < np.inf else largest
 
 
 def _sum(array: F64Array, name: str) -> float:

@@ -36,7 +36,7 @@ def coarse_grids(errors: Errors) -> Finding:
     bits, chosen = own.significand_bits, errors.alone
     value, got = errors.value[chosen], errors.got[chosen]
     partial = np.minimum(errors.magnitude, 3 * np.sqrt(errors.kappa * (np.square(errors.value) + errors.squares)))
-    largest = _place(np.maximum(partial[chosen], np.abs(value)), bits)
+    largest = last_place(np.maximum(partial[chosen], np.abs(value)), own)  # subnormal numbers have fewer bits
     rounded = _rounded(value, bits)
     for grid, fmt in GRIDS:
         if grid >= bits:
