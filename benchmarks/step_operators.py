@@ -83,6 +83,13 @@ def _of_networks() -> Iterator[tuple[str, str, int, Call]]:
     image, heads, words, scores = (torch.randn(shape) for shape in _SHAPES)
     labels, tokens = torch.arange(1024) % scores.shape[1], torch.arange(4096) * 7 % words.shape[1]
     shares, flat = scores.sigmoid(), scores.reshape(-1)
+    steps, lstm, gru = torch.randn(100, 32, 128), torch.nn.LSTM(128, 256), torch.nn.GRU(128, 256)
+    letters, text = torch.randn(100, 16, 32, requires_grad=True), torch.arange(16 * 20).reshape(16, 20) % 31 + 1
+
+    def spelled() -> object:
+        loss = functional.ctc_loss(letters.log_softmax(2), text, [100] * 16, [20] * 16)
+        return torch.autograd.grad(loss, letters)
+
     named: dict[str, tuple[torch.Tensor, Call]] = {
         "fused attention": (heads, lambda: functional.scaled_dot_product_attention(heads, heads, heads)),
         "bilinear interpolation": (image, lambda: functional.interpolate(image, scale_factor=2, mode="bilinear")),
@@ -96,6 +103,9 @@ def _of_networks() -> Iterator[tuple[str, str, int, Call]]:
         "matrix times vector": (scores, lambda: scores @ shares[0]),
         "inner product": (scores, lambda: torch.dot(flat, flat)),
         "sin": (scores, scores.sin),
+        "LSTM and gradients": (steps, lambda: torch.autograd.grad(lstm(steps)[0].sum(), [*lstm.parameters()])),
+        "GRU and gradients": (steps, lambda: torch.autograd.grad(gru(steps)[0].sum(), [*gru.parameters()])),
+        "CTC loss and gradient": (letters, spelled),
     }
     for name, (tensor, call) in named.items():
         yield name, "x".join(map(str, tensor.shape)), tensor.numel(), call
@@ -156,6 +166,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", nargs="*", default=[], help="names of operators, if not all are measured")
     parser.add_argument("--table", type=Path, help="print the means of such a file as Markdown, and measure nothing")
     options = asked(parser)
     if options.table:
@@ -166,6 +177,8 @@ def main() -> None:
         torch.set_num_threads(threads)
         peak = FmaPeak(threads, "f32")
         for name, place, elements, call in calls():
+            if options.only and name not in options.only:
+                continue
             theirs, ours, ratio = measured(call, max(1, ELEMENTS // elements), options.rounds)
             row = {"operator": name, "tensor": place, "threads": threads, "fma_gflops": round(peak(), 1)}
             row |= {"torch_ms": round(theirs, 4), "ours_ms": round(ours, 4), "ratio": round(ratio, 3)}

@@ -187,12 +187,12 @@ def ctc_loss(
     skips = torch.zeros(states.shape, dtype=torch.bool)  # whether a path may come from the last label
     skips[:, 3::2] = states[:, 3::2] != states[:, 1:-2:2]
     never = log_probs.new_full((batch, 2), NEVER)
-    of_states = log_probs.clamp(min=NEVER).gather(2, states.expand(time, -1, -1))
-    paths = torch.cat([of_states[0, :, :2], never.new_full((batch, states.shape[1]), NEVER)], 1)[:, : states.shape[1]]
-    for step in range(1, time):
+    first, *following = log_probs.clamp(min=NEVER).gather(2, states.expand(time, -1, -1)).unbind(0)
+    paths = torch.cat([first[:, :2], never.new_full((batch, states.shape[1]), NEVER)], 1)[:, : states.shape[1]]
+    for step, of_step in enumerate(following, 1):
         moved = torch.logaddexp(paths, torch.cat([never[:, :1], paths], 1)[:, :-1])
         skipped = torch.cat([never, paths], 1)[:, :-2].masked_fill(~skips, NEVER)
-        moved = torch.logaddexp(moved, skipped) + of_states[step]
+        moved = torch.logaddexp(moved, skipped) + of_step
         paths = torch.where((step < steps).unsqueeze(1), moved, paths)
     last = torch.stack([2 * lengths, (2 * lengths - 1).clamp(min=0)], 1)
     ends = paths.gather(1, last)
