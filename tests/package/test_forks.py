@@ -202,7 +202,11 @@ def fork_interrupted() -> None:
         time.sleep(0.4)
         done.append(True)
 
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    def interrupt(*_: object) -> None:
+        if not done:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, interrupt)
     sys.unraisablehook = lambda error: None
     signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
     with suppress(KeyboardInterrupt):
