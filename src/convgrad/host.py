@@ -8,10 +8,13 @@ import os
 import platform
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+
+BEGUN_S = time.time()  # when this process imported convgrad, whose other modules it may load much later
 
 
 def cpu_fields() -> Mapping[str, str]:

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from convgrad.notation import problem
+from convgrad.plan.constants import MAX_OUTPUT_BLOCK_BYTES
 from convgrad.plan.forward_nest import Along
 from convgrad.plan.kn2row.spec import Kn2rowPlan, reached
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.plan.passes import dense_view, plan, plans
+from convgrad.plan.passes import dense_view, plan, plans, tables
 from convgrad.spec.geometry import Conv
 from tests.support.forward_problems import ROLES, along, posed
 
@@ -47,6 +48,17 @@ def test_few_output_channels_take_kn2row(isa: str) -> None:
             chosen = plan(one, dense_view(one), Machine(ISAS[isa]), threads)
             assert isinstance(chosen, Kn2rowPlan), (line, threads)
             assert {other.strategy.split(":")[0] for other in chosen.rejected} >= {"dense"}
+
+
+@pytest.mark.parametrize("stride", [100, 1000, 5000, 30_000])
+@pytest.mark.parametrize("layout", ["NXC", "NCX"])
+def test_a_thread_has_little_scratch_for_many_phases(layout: str, stride: int) -> None:
+    """Each phase has few outputs, but whole vectors of them."""
+    one = problem(f"BWD_D f32 {layout} mb2ic3iw{2 * stride}oc64ow2kw500sw{stride}pw1")
+    view = dense_view(one)
+    for chosen in plans(one, view, Machine(ISAS["avx512"]), 1, 1):
+        if isinstance(chosen, Kn2rowPlan):
+            assert tables(one, view, chosen).scratch_bytes < 2 * MAX_OUTPUT_BLOCK_BYTES
 
 
 @pytest.mark.parametrize(("line", "output_block"), LARGE)

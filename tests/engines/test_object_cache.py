@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -324,10 +325,30 @@ def test_what_a_key_does_not_describe_is_not_kept(own: bool, tmp_path: Path) -> 
     assert not list(tmp_path.iterdir())
 
 
-def test_sources_changed_since_they_were_loaded_keep_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("keeps_time", [False, True])  # as installers that link files from a cache of packages
+def test_sources_changed_since_they_were_loaded_keep_nothing(
+    keeps_time: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A process that runs the sources of before an update would keep kernels under the name of those after it."""
     monkeypatch.setattr(object_cache, "_sources", object_cache._sources.__wrapped__)
     assert object_cache._sources()
-    monkeypatch.setattr(object_cache, "_BEGUN_S", 1.0)
+    source = tmp_path / "words.py"
+    source.touch()
+    if keeps_time:
+        os.utime(source, (1, 1))
+    monkeypatch.setattr(object_cache, "package", SimpleNamespace(__file__=str(source)))
     assert object_cache._sources() == ""
     assert object_cache.key(ISA, "LLVM", added.module_of, ()) is None
+
+
+def test_sources_are_loaded_at_the_import_of_the_package() -> None:
+    """The compiler is loaded at the first call, and the specification may have changed since its import."""
+    program = """
+import time
+import convgrad
+time.sleep(0.01)
+before = time.time()
+from convgrad.engines.llvm import object_cache
+assert object_cache.BEGUN_S < before
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=HANG_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -15,10 +15,15 @@ from convgrad import convolution, convolution_backward_data, convolution_backwar
 from convgrad.engines import numpy as by_numpy
 from convgrad.engines.llvm import execute, jit
 from convgrad.engines.llvm.execute import Executable
+from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare
+from convgrad.plan.machine import ISAS, Machine
+from convgrad.plan.passes import plans, view_of
+from convgrad.plan.recipe import Chosen
 from convgrad.plan.split_k.recipe import SplitKSpec
 from convgrad.spec.geometry import forward_extent
-from tests.support.engine_helpers import Array
+from convgrad.spec.problem import Problem
+from tests.support.engine_helpers import HOST, Array, empty, modelled, run_plan
 from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
 
@@ -135,3 +140,33 @@ def test_outer_taps_far_in_the_padding(groups: int, channels: int, far: int) -> 
     of_all = np.einsum("nxi,nxo->io", x, y)
     gradient[1] = of_all if groups == 1 else np.diag(of_all)
     assert_same_bits(convolution_backward_weights(x, y, weights.shape, **layer), gradient, far)
+
+
+@pytest.mark.parametrize(("kind", "groups", "per_group", "kernel"), [("f32", 32, 1, 4), ("bf16", 16, 2, 1)])
+@pytest.mark.parametrize("far", [2**59, 2**63 - 3])
+def test_positions_far_in_the_padding(far: int, kind: str, groups: int, per_group: int, kernel: int) -> None:
+    """Taps exist at the first of two positions, or at none. The distance of the other one, modulo 2**64, is no step."""
+    rng, channels, dtype = np.random.default_rng(kernel), groups * per_group, FORMATS[kind].dtype
+    src, dst = (rng.integers(-3, 4, (2, channels, extent)).astype(dtype) for extent in (5, 2))
+    weights = rng.integers(-3, 4, (kernel, per_group, channels)).astype(dtype)
+    for name, operands in (
+        ("Convolution", (src, weights)),
+        ("ConvolutionBackwardWeights", (src, dst, weights.shape)),
+    ):
+        calls = []
+        for stride in (1000, far):
+            layer = {"strides": [stride], "pads_begin": [3], "pads_end": [stride], "groups": groups}
+            calls.append(prepare(name, operands, RUN | layer | {"data_format": "NCX"}))
+        near, other = (_by_each_kernel(call.problem, call.operands) for call in calls)
+        _, expected = next(near)
+        for plan, result in other:
+            assert_same_bits(result, expected, str(plan))
+
+
+def _by_each_kernel(problem: Problem, operands: Sequence[Array]) -> Iterator[tuple[Chosen, Array]]:
+    """Yield the fastest plan of each kernel on one thread, in pairs and without, and its result."""
+    view = view_of(problem, [operand.strides for operand in operands], empty(problem).strides)
+    machine = Machine(modelled(ISAS[HOST[0]], "fused"))
+    found = {(plan.strategy, plan.in_pairs): plan for plan in plans(problem, view, machine, 1)[::-1]}
+    for plan in found.values():
+        yield plan, run_plan(plan, problem, operands, empty(problem))

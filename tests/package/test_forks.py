@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import faulthandler
+import itertools
 import json
 import multiprocessing
 import os
 import random
+import signal
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import partial
-from types import SimpleNamespace
+from types import FrameType
 
 import numpy as np
 import pytest
@@ -23,6 +26,7 @@ from llvmlite import binding
 import convgrad
 from convgrad.engines import starting
 from convgrad.engines.llvm import jit
+from convgrad.engines.starting import run_on_large_stack
 from tests.support.children import GIVEN, HANG_S, POOLS, Array, Layer, compile_anew, in_child
 from tests.support.tiers import tiers
 
@@ -189,6 +193,29 @@ def processes(method: str, count: int) -> None:
     print(json.dumps(sum(right)))
 
 
+def fork_interrupted() -> None:
+    """Fork while another thread imports after Ctrl-C ended the wait for it, and interrupt the fork with Ctrl-C too."""
+    done: list[bool] = []
+
+    @starting.deferred
+    def imported() -> None:
+        time.sleep(0.4)
+        done.append(True)
+
+    def interrupt(*_: object) -> None:
+        if not done:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, interrupt)
+    sys.unraisablehook = lambda error: None
+    signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+    with suppress(KeyboardInterrupt):
+        imported()
+    code = fork(lambda: bool(done))
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    print(json.dumps({"waited": bool(done), "free": all(map(is_free, starting._waited_for)), "code": code}))
+
+
 # -- tests -----------------------------------------------------------------------------------------------------------
 
 
@@ -224,15 +251,58 @@ def test_a_fork_takes_the_locks_that_are_made_while_it_waits(monkeypatch: pytest
     """As of modules that another thread is loading: each is released as often as it is taken, or a child hangs."""
     made: list[threading.RLock] = []
 
-    def waits() -> None:
+    @contextmanager
+    def waits() -> Iterator[None]:
         if not made:
             made.append(starting.forked_with())
+        yield
 
-    monkeypatch.setattr(starting, "_waited_for", [SimpleNamespace(acquire=waits, release=lambda: None)])
+    class Slow:
+        def __enter__(self) -> None:
+            self.wait = waits()
+            self.wait.__enter__()
+
+        def __exit__(self, *error: object) -> None:
+            self.wait.__exit__(None, None, None)
+
+    monkeypatch.setattr(starting, "_waited_for", [Slow()])
     starting._before_fork()
-    starting._after_fork()
+    starting.release_held()
     with pytest.raises(RuntimeError, match="un-acquired"):
         made[0].release()
+
+
+def is_free(lock: threading.RLock) -> bool:
+    """Return whether another thread can take a lock."""
+    return run_on_large_stack(lambda: lock.acquire(blocking=False) and lock.release() is None)
+
+
+@pytest.mark.parametrize("line", range(1, 60))
+def test_a_signal_handler_keeps_no_lock_of_a_fork(line: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may raise before any line of the function that waits."""
+    locks, lines = [threading.RLock() for _ in range(2)], itertools.count(1)
+    monkeypatch.setattr(starting, "_waited_for", locks)
+
+    def trace(frame: FrameType, event: str, _: object) -> Callable[..., object] | None:
+        if frame.f_code.co_filename != starting.__file__:
+            return None
+        if event == "line" and next(lines) == line:
+            raise KeyboardInterrupt
+        return trace
+
+    before, began = sys.gettrace(), 4  # the first line at which the function waits
+    sys.settrace(trace)
+    with suppress(KeyboardInterrupt):
+        starting._before_fork()
+    sys.settrace(before)
+    assert [is_free(lock) for lock in locks] == [line < began] * 2
+    starting.release_held()
+    assert all(map(is_free, locks))
+
+
+@NEEDS_FORK
+def test_a_fork_that_ctrl_c_interrupts_waits_and_keeps_no_lock() -> None:
+    assert in_child(__name__, "fork_interrupted") == {"waited": True, "free": True, "code": RIGHT}
 
 
 def test_forks_wait_for_deferred_imports() -> None:
@@ -241,7 +311,7 @@ def test_forks_wait_for_deferred_imports() -> None:
 
     @starting.deferred
     def imported() -> list[bool]:
-        held.append(not starting._loading.acquire(blocking=False))
+        held.append(not is_free(starting._loading))
         return held
 
     assert starting._loading in starting._waited_for

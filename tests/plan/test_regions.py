@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from convgrad.plan.regions import AxisPart, parts, phases, uncut
 from convgrad.spec.geometry import Axis
-from tests.support.helpers import within
+from tests.support.helpers import peak_bytes, within
 
 Met = dict[tuple[int, int], int]  # by output position and tap: the operand's position
 
@@ -65,6 +65,16 @@ def test_blocks_hold_what_their_parts_hold(role: str, axis: Axis, size: int) -> 
             assert {q // size for q in part.positions} == {block}
             together |= said(part)
     assert together == existing(axis, role)
+    positions = [q for part in found for q in part.positions]
+    assert sorted(positions) == list(range(axis.dst if role == "dst" else axis.src))
+    assert all(part.positions for part in found)
+
+
+@pytest.mark.parametrize("size", [1, 7, 80, 49_999, 50_000, 50_001])
+def test_blocks_take_memory_for_their_positions_only(size: int) -> None:
+    """The positions of a phase may be far apart, with many blocks between them."""
+    found = parts(Axis(100_000, 2, 3, 50_000), "src")
+    assert peak_bytes(lambda: found.in_blocks(size)) < 200 * 100_000
 
 
 @pytest.mark.parametrize("role", ROLES)

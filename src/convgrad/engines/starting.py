@@ -6,7 +6,7 @@ import mmap
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, wraps
 from typing import Any, TypeVar
 
@@ -39,29 +39,47 @@ def forks_wait_for(lock: threading.RLock) -> None:
 
 
 def _before_fork() -> None:
-    """Take all locks that forks wait for, the youngest first: a thread that has a lock may need an older one."""
+    """Take all locks that forks wait for.
+
+    An exception of a signal handler, such as Ctrl-C, does not end the wait: Python reports exceptions of this function,
+    and forks nevertheless.
+    """
+    interruption: BaseException | None = None
+    while True:
+        try:
+            _held.append(_all_taken())
+            break
+        except BaseException as error:
+            interruption = error.with_traceback(None)  # its frames would keep locks
+    if interruption is not None:
+        raise interruption
+
+
+def _all_taken() -> Iterator[None]:
+    """Return an iterator that has all locks until it is deleted."""
     while True:
         locks = _waited_for[::-1]
-        for lock in locks:
-            lock.acquire()
+        taken = _taken(locks)
+        next(taken)
         if len(locks) == len(_waited_for):
-            _taken.extend(locks)
-            return
-        for lock in locks:  # another lock was made meanwhile, and must be taken before these: start again
-            lock.release()
+            return taken
+        del taken  # another lock was made meanwhile, and must be taken before these: start again
 
 
-def _after_fork() -> None:
-    locks = _taken[:]
-    _taken.clear()  # clear the list before the release, because then another thread's fork may fill it
-    for lock in locks:
-        lock.release()
+def _taken(locks: list[threading.RLock]) -> Iterator[None]:
+    """Take locks, the youngest first: a thread that has a lock may need an older one. A deleted iterator has none."""
+    if not locks:
+        yield
+        return
+    with locks[0]:  # unlike ``acquire``, no signal handler can prevent the release
+        yield from _taken(locks[1:])
 
 
 _waited_for: list[threading.RLock] = []
-_taken: list[threading.RLock] = []  # the locks that the running fork has taken
+_held: list[Iterator[None]] = []  # has the locks of the running fork
+release_held = _held.clear  # not a function in Python, which a signal handler could prevent from releasing the locks
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_parent=release_held, after_in_child=release_held)
 _lock = forked_with()
 _loading = forked_with()
 
@@ -121,9 +139,12 @@ def deferred(importing: Callable[[], Result]) -> Callable[[], Result]:
     fork takes the compiler's lock before that of the imports, so the opposite order could deadlock.
     """
 
+    def alone() -> Result:
+        with _loading:  # on the thread that imports, because Ctrl-C ends only the wait for this thread
+            return importing()
+
     @cache
     def imported() -> Result:
-        with _loading:
-            return run_on_large_stack(importing)
+        return run_on_large_stack(alone)
 
     return wraps(importing)(imported)

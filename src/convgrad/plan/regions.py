@@ -142,24 +142,26 @@ class Parts:
         if size >= extent:
             return AxisBlocks(self, np.zeros(1, np.int64))
         first_block, last = self.first // size, (self.first + (self.count - 1) * self.step) // size
-        pieces = last - first_block + 1
-        which, number = numbered(pieces)
-        block = first_block[which] + number
-        before = block * size - self.first[which]  # distance from the part's first position to the block
-        begin = np.maximum(0, -(-before // self.step))
-        count = np.minimum(self.count[which], -((-before - size) // self.step)) - begin
-        there = np.flatnonzero(count > 0)
-        there = there[np.argsort(block[there], kind="stable")]
-        which, begin = which[there], begin[there]
+        which, number = numbered(np.minimum(self.count, last - first_block + 1))
+        if self.step > size:  # each position is in another block
+            begin, count = number, np.ones_like(number)
+            block = (self.first[which] + begin * self.step) // size
+        else:
+            block = first_block[which] + number
+            before = block * size - self.first[which]  # distance from the part's first position to the block
+            begin = np.maximum(0, -(-before // self.step))
+            count = np.minimum(self.count[which], -((-before - size) // self.step)) - begin
+        order = np.argsort(block, kind="stable")
+        which, begin = which[order], begin[order]
         parts = replace(
             self,
             first=self.first[which] + begin * self.step,
-            count=count[there],
+            count=count[order],
             tap=self.tap[which],
             taps=self.taps[which],
             input=self.input[which] + begin * self.by_position,
         )
-        return AxisBlocks(parts, np.searchsorted(block[there], np.arange(-(-extent // size))))
+        return AxisBlocks(parts, np.searchsorted(block[order], np.arange(-(-extent // size))))
 
 
 @dataclass(frozen=True, eq=False)

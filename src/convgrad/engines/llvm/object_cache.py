@@ -18,6 +18,7 @@ from typing import Any
 import convgrad.words as package
 from convgrad.disk import TEMPORARY, opened, why, written
 from convgrad.errors import FileError
+from convgrad.host import BEGUN_S
 from convgrad.plan.machine import Isa
 
 MAX_BYTES = 256 << 20  # the size of all files of a directory above which old files are removed
@@ -26,7 +27,6 @@ UNUSED_S = 86400.0  # a file that is read gets a new time stamp if the old one i
 LINE = b"convgrad object code 1\n"
 SUFFIX = ".kernel"
 Objects = Mapping[bytes, bytes]  # the object code of each function of a kernel, by the digest of the function's IR
-_BEGUN_S = time.time()
 _SHARED = stat.S_IWGRP | stat.S_IWOTH
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _LENGTH = struct.Struct("<Q")
@@ -64,7 +64,8 @@ def _sources() -> str:
     try:
         for path in paths:
             with open(path, "rb") as file:
-                if os.fstat(file.fileno()).st_mtime > _BEGUN_S:
+                status = os.fstat(file.fileno())
+                if max(status.st_mtime, status.st_ctime) > BEGUN_S:  # installers may keep the time of a modification
                     return ""
                 hashed.update(f"{path.relative_to(root)}\0".encode() + hashlib.sha256(file.read()).digest())
     except OSError:

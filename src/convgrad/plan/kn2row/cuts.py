@@ -9,7 +9,7 @@ from convgrad.plan import constants as shared
 from convgrad.plan.cost import Division, claimed
 from convgrad.plan.forward_nest import ForwardNest
 from convgrad.plan.kn2row import constants
-from convgrad.plan.kn2row.spec import Kn2rowSpec, max_reached, output_block_count, rows_of
+from convgrad.plan.kn2row.spec import Kn2rowSpec, max_reached, output_block_count, rows_of, stored_outputs
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tiling import tiles
@@ -20,7 +20,8 @@ def cuts(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int) ->
     rows, axes = rows_of(view), view.axes[spec.line :]
     for rooms in range(constants.UNCUT_LINE_SHARES, 0, -1):
         output_block, cache_block = _lines_at_once(view, machine, spec, threads, rooms)
-        outputs = 2 * view.n * output_block[-1]  # of a line: by phases, and in the order of positions
+        # of a line: by phases, and in the order of positions
+        outputs = 2 * view.n * prod(stored_outputs(view, spec, output_block[-1]))
         if (max_reached(axes, output_block) * rows + outputs) * F32_BYTES > shared.MAX_OUTPUT_BLOCK_BYTES:
             continue
         count = output_block_count(view, spec, output_block)

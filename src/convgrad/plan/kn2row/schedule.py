@@ -11,7 +11,7 @@ import numpy as np
 
 from convgrad.plan.forward_nest import Along, ForwardNest
 from convgrad.plan.gemm.schedule import CHAIN, PAIRS, SEGMENT, of_axes
-from convgrad.plan.kn2row.spec import Kn2rowPlan, output_block_count, reached, rows_of, tap_loops
+from convgrad.plan.kn2row.spec import Kn2rowPlan, output_block_count, reached, rows_of, stored_outputs, tap_loops
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import add_condition
 from convgrad.plan.recipe import CHANNELS_OUT, F32_BYTES
@@ -213,8 +213,8 @@ class RingBuffer:
 def _numbers(view: ForwardNest, plan: Kn2rowPlan, inner_blocks: Sequence[Mapping[str, int]]) -> dict[str, int]:
     """Return the values of the GEMM's arguments and of NUMBERS, and a thread's scratch in bytes as "scratch"."""
     ring = RingBuffer.of(view, plan)
-    max_inputs, max_outputs = (max(block[name] for block in inner_blocks) for name in ("count", "phase_outputs"))
-    max_outputs = -(-max_outputs // plan.spec.tile_outputs) * plan.spec.tile_outputs
+    max_inputs = max(block["count"] for block in inner_blocks)
+    _, max_outputs = stored_outputs(view, plan.spec, plan.output_block[-1])
     return {
         **_scratch(view, plan, ring, max_inputs, max_outputs),
         **_gemm_numbers(view, plan),

@@ -170,6 +170,13 @@ def max_reached(axes: Sequence[Along], block: Sequence[int]) -> int:
     return prod(max(map(len, reached(axis, size))) for axis, size in zip(axes, block, strict=True))
 
 
+def stored_outputs(view: ForwardNest, spec: Kn2rowSpec, size: int) -> tuple[int, int]:
+    """Return the phases of the last axis, and the outputs of each that scratch has room for in blocks of ``size``."""
+    last_axis = view.axes[-1]
+    of_phase = ceil(min(size, last_axis.extent) / last_axis.phases.step)
+    return len(last_axis.phases), ceil(of_phase / spec.tile_outputs) * spec.tile_outputs
+
+
 def tap_loops(view: ForwardNest) -> list[tuple[int, int]]:
     """Return the loops over taps, as pairs (count, stride in bytes). One loop suffices if all taps have one stride."""
     if view.tap_step is not None:

@@ -35,6 +35,7 @@ MAX_B_READS = Count(5, "tiles", "maximum micro-tiles that read the same B in pla
 MAX_FOLDED_CHANNELS = Count(8, "channels", "maximum channels that are packed together with their taps")
 SPARSE_POSITIONS = Count(8, "positions", "from this ratio of a row to its read positions, only these are packed")
 MAX_GROUP_CHANNELS = Count(16, "channels", "maximum channels of a group in kernels whose lanes are groups")
+MAX_PAIR_STRIDE = Count(1 << 31, "positions", "strides from which positions do not form bf16 pairs")
 MAX_EXISTING = Count(1 << 24, "bits", "maximum size of the table of existing taps, for portions")
 TILES_PREFETCH = Count(1, "portions", "distance at which packing of rows of tiles prefetches")
 PORTION_CYCLES = Rate(2.0, "cycles", "end of a portion, per vector of sums")

@@ -19,6 +19,7 @@ from convgrad.plan.split_k.constants import (
     MAX_ADDRESSES,
     MAX_B_READS,
     MAX_GROUP_CHANNELS,
+    MAX_PAIR_STRIDE,
 )
 from convgrad.plan.split_k.nest import WeightsNest, per_group, segments_of
 from convgrad.plan.split_k.operands import b_in_place, contiguous_axis, evenly_apart, readable_in_place
@@ -64,6 +65,11 @@ def _segments_of_whole_pairs(problem: Problem, nest: WeightsNest) -> bool:
     return all(evenly_apart(nest, tensor) for tensor in ("src", "dst")) and not (segments_of(nest).first % 2).any()
 
 
+def _choices(problem: Problem, nest: WeightsNest, isa: Isa) -> tuple[int, ...]:
+    """Return the numbers of k per multiply-add. Bytes between the two k of a pair must fit in 64 bits."""
+    return k_per_add_choices(problem, isa) if nest.conv.axes[-1].stride < MAX_PAIR_STRIDE else (1,)
+
+
 def not_thin(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
     """Return why the thin kernel does not apply."""
     channels = min(per_group(nest).values())
@@ -87,7 +93,7 @@ def thin(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
             in_place = x.moves and b_in_place(problem, nest, isa, b, nr)
             for micro_tile in under_taps(axes, channels[a], nr, isa.registers - held - isa.spare):
                 for operand in (y, replace(y, in_place=True)) if in_place else (y,):
-                    for k_per_add in k_per_add_choices(problem, isa) if micro_tile.taps > 1 else ():
+                    for k_per_add in _choices(problem, nest, isa) if micro_tile.taps > 1 else ():
                         spec = SplitKSpec(
                             isa, *names, OUTER_PRODUCTS, micro_tile, x, operand, adjacent=adjacent, k_per_add=k_per_add
                         )
@@ -114,7 +120,7 @@ def grouped(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     adjacent = axes[-1].dilation == 1
     for mr, nr in shapes:
         for micro_tile in under_taps(axes, mr, nr, isa.registers - nr - isa.spare):
-            for k_per_add in k_per_add_choices(problem, isa):
+            for k_per_add in _choices(problem, nest, isa):
                 spec = SplitKSpec(isa, *names, OUTER_PRODUCTS, micro_tile, x, y, GROUPS, adjacent, k_per_add=k_per_add)
                 yield spec, ("src", "dst")
 

@@ -78,7 +78,8 @@ def per_group(nest: WeightsNest) -> dict[str, int]:
 def _one_tap(nest: WeightsNest) -> WeightsNest:
     """Replace each axis with one tap by an axis of stride 1 over the src positions that the tap meets.
 
-    The stride of an axis with one dst position has no effect. It is limited, so that byte offsets fit in 64 bits.
+    The stride of an axis with one dst position, or of a tap that meets padding only, has no effect. It is replaced, so
+    that byte offsets fit in 64 bits.
     """
     axes, offset = [], nest.src_offset
     strides = list(nest.src_strides)
@@ -88,7 +89,7 @@ def _one_tap(nest: WeightsNest) -> WeightsNest:
             continue
         existing = axis.existing(0, range(axis.src), range(axis.dst))
         if not existing:
-            axes.append(axis)
+            axes.append(Axis(axis.src, axis.dst, 1, pad_begin=axis.dst))
             continue
         offset += (existing.start * axis.stride - axis.pad_begin) * strides[2 + at]
         strides[2 + at] *= axis.stride if len(existing) > 1 else 1

@@ -121,7 +121,9 @@ def _counted(axis: Axis) -> tuple[int, int, Ints]:
 def _numbers(axis: Axis) -> tuple[int, int, int]:
     """Return the steps of numbers per dst position and per tap, and the count of numbers of an axis."""
     reach, pairs = axis.span, axis.dst * axis.kernel
-    return (axis.stride, axis.dilation, reach) if reach <= pairs else (axis.kernel, 1, pairs)
+    if reach > pairs:
+        return axis.kernel, 1, pairs
+    return min(axis.stride, reach), min(axis.dilation, reach), reach  # larger ones have no effect
 
 
 def tap_share(axes: Sequence[Axis]) -> float:

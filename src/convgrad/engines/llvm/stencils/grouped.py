@@ -89,10 +89,17 @@ class GroupedStencil(MicroTile):
         """Return the IR type of a vector operand of the multiply-add: f32 or bf16 pairs."""
         return f"<{lanes} x {'float' if self.spec.k_per_add == 1 else 'i32'}>"
 
+    @property
+    def unit(self) -> tuple[Value, Value]:
+        """The unit of ``shape`` in positions of the data, and in bytes, which are modulo 2**64, as ``row_step`` is."""
+        f = self.f
+        unit = f.op("i64", f"sdiv {f.input_step}, {self.shape.by_position}")
+        return unit, unit * along(arguments(f, self.spec), self.spec)[-1].step
+
     def prefetch(self) -> None:
         """Prefetch the data that the same micro-tile of the next output block reads first."""
         f, shape = self.f, self.shape
-        step = f.op("i64", f"sdiv {f.row_step}, {shape.by_position}")
+        _, step = self.unit
         channels = shape.channels(self.spec.isa.lanes, self.vectors - 1).stop
         size, here = self.channel_bytes, f.next
         for _ in range(self.rows * min(shape.by_position, max(shape.sizes))):
@@ -106,8 +113,7 @@ class GroupedStencil(MicroTile):
         """
         f, shape = self.f, self.shape
         x, w, left, first = (f.load("i64", segment, SEGMENT.at(name)) for name in SEGMENT.columns)
-        unit = f.op("i64", f"sdiv {f.input_step}, {shape.by_position}")
-        step = f.op("i64", f"sdiv {f.row_step}, {shape.by_position}")
+        unit, step = self.unit
         x, first_input = f.at(f.data, x), f.input + first * (unit * shape.by_tap)
         if not self.upward:  # begin with the last row, which reads the last position of the data
             x, first_input = f.at(x, f.row_step * (self.rows - 1)), first_input + f.input_step * (self.rows - 1)
