@@ -43,6 +43,7 @@ from convgrad.torch.training.row import (
     OperatorRow,
     UnservedError,
     operator_of,
+    overloads_of,
     reason_of_types,
     store,
 )
@@ -259,7 +260,9 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
     arguments = operator._schema.arguments
     places = [at for at, argument in enumerate(arguments) if str(argument.type) == "Tensor" and not argument.kwarg_only]
     out_names = [argument.name for argument in arguments if argument.is_out]
-    is_checked = stores != "out" and operator._schema.returns and not _CHECKED.search(name)
+    base = next(one for one in row.names if name.removeprefix("aten::") in overloads_of(one))
+    checked = operator_of(base) if out_names else operator  # the form that returns new tensors
+    is_checked = checked._schema.returns and not _CHECKED.search(base) and overloads_of(base)[base] != "out"
     describe = kind_of_lists if _OF_LISTS in name else kind_of
     ways: dict[Kind, _Way] = {}
 
@@ -278,8 +281,9 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
         passes = not is_float and row.integers == PASS and not getattr(kwargs.get("dtype"), "is_floating_point", False)
         to_aten = passes or (passed_on is not None and not is_low and passed_on(*args, **kwargs))
         computes = is_checked and not (to_aten or row.corrects)
-        called = operator if caller_args is args else operator.overloadpacket  # overloads for tensors take no numbers
-        forms = expected(called, caller_args, kwargs) if computes else None  # also raises
+        called = checked if caller_args is args else checked.overloadpacket  # overloads for tensors take no numbers
+        options = {option: value for option, value in kwargs.items() if option not in out_names}
+        forms = expected(called, caller_args, options) if computes else None  # also raises
         if len(ways) >= _KINDS:
             ways.clear()
         ways[kind] = _Way(None, bool(to_aten), not is_float and row.integers == PROMOTE, forms, Replays())

@@ -60,8 +60,7 @@ def index_add(
     (to, (x, y)), dim = common_type(self, source), dim % max(self.dim(), 1)
     slices = source.shape if self.dim() or source.dim() else (1,)
     if slices != (*self.shape[:dim], index.numel(), *self.shape[dim:][1:]):
-        kind = RuntimeError if self.dim() else IndexError  # as PyTorch does
-        raise kind(f"index_add: source must have a slice per index; got {tuple(source.shape)}")
+        raise RuntimeError(f"index_add: source must have a slice per index; got {tuple(source.shape)}")
     if not self.numel():
         return self.clone().to(to)
     extent = (self.shape or (1,))[dim]
