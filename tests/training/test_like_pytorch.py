@@ -128,27 +128,6 @@ CALLS: dict[str, Call] = {
         for groups in (1, 2, 4)
     },
     "an empty image in a group norm": lambda: _backward(nn.GroupNorm(2, 4), x(2, 4, 0, 3)),
-    **{
-        f"softmax of {shape} along {dim}": lambda shape=shape, dim=dim: torch.softmax(x(*shape), dim)
-        for shape in ((), (3, 4), (0, 4))
-        for dim in (-3, -2, -1, 0, 1, 2)
-    },
-    "a gradient of softmax of another shape": lambda: torch.ops.aten._softmax_backward_data(
-        x(6, 8), x(1, 8), 1, torch.float32
-    ),
-    "the loss of a vector": lambda: F.nll_loss(x(1), torch.tensor([0]), reduction="none"),
-    **{
-        f"arguments that do not fit, with out: {name}": lambda form=form, arguments=arguments: form(
-            *arguments, out=torch.empty(0)
-        )
-        for name, form, arguments in (
-            ("softmax", torch.softmax, (x(3, 4), 2)),
-            ("log_softmax", torch.log_softmax, (x(3, 4), -3)),
-            ("bmm", torch.bmm, (x(2, 3, 4), x(1, 8, 3))),
-            ("baddbmm", torch.baddbmm, (x(2, 3, 3), x(2, 3, 4), x(1, 8, 3))),
-            ("mm", torch.mm, (x(2, 3, 4), x(4, 5))),
-        )
-    },
     "a shifted sum in place": of(lambda a: a[1:].add_(a[:-1], alpha=2), 9),
     "a sum with an own element": of(lambda a: a.add_(a[0], alpha=2), 9),
     "a sum with itself": of(lambda a: a.add_(a, alpha=2), 9),

@@ -17,7 +17,6 @@ from convgrad.spec.elementwise.table import MAPS
 from convgrad.torch import same_bits
 from convgrad.torch.training.groups import rows
 from convgrad.torch.training.row import ROWS, overloads_of
-from tests.support.tiers import tiers
 from tests.training.digests import digest
 from tests.training.row_cases import CASES, EXACT, drawing, operator, results
 
@@ -85,30 +84,6 @@ def test_variants_store_the_same(name: str) -> None:
             outs = {out: torch.full_like(one, math.nan) for out, one in zip(names, several, strict=True)}
             found = operator(name)(*arguments, **options, **outs)
     assert digest(found) == digest(expected)
-
-
-@tiers("name", [name for name, (_, stores) in rows().items() if stores == "out"], every=9)
-def test_forms_with_out_refuse_what_the_others_refuse(name: str) -> None:
-    """For each tensor among the arguments in turn, one with twice as many elements along the last axis."""
-    base = next(one for one in rows()[name][0].names if name in overloads_of(one))
-    make, options = CASES[base]
-    if base == name:
-        return
-    outs = [one.name for one in operator(name)._schema.arguments if one.is_out]
-
-    def is_refused(form: str, arguments: list[Any], *out: str) -> bool:
-        try:
-            operator(form)(*arguments, **options, **{one: torch.empty(0) for one in out})
-        except (RuntimeError, IndexError, ValueError):
-            return True
-        return False
-
-    given = make(drawing(F32, False))
-    with same_bits():
-        for at, argument in enumerate(given):
-            if isinstance(argument, torch.Tensor) and argument.dim():
-                arguments = [*given[:at], torch.cat([argument, argument], -1), *given[at + 1 :]]
-                assert is_refused(name, arguments, *outs) == is_refused(base, arguments), at
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -50,6 +50,7 @@ from convgrad.torch.training.row import (
 
 if TYPE_CHECKING:
     from torch._C import DispatchKeySet as Keys
+    from torch._ops import OpOverload
 
 _CPU = "CPU"
 _NO_ROW = None, ""
@@ -260,9 +261,7 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
     arguments = operator._schema.arguments
     places = [at for at, argument in enumerate(arguments) if str(argument.type) == "Tensor" and not argument.kwarg_only]
     out_names = [argument.name for argument in arguments if argument.is_out]
-    base = next(one for one in row.names if name.removeprefix("aten::") in overloads_of(one))
-    checked = operator_of(base) if out_names else operator  # the form that returns new tensors
-    is_checked = checked._schema.returns and not _CHECKED.search(base) and overloads_of(base)[base] != "out"
+    checked = _checked(name.removeprefix("aten::"), row)
     describe = kind_of_lists if _OF_LISTS in name else kind_of
     ways: dict[Kind, _Way] = {}
 
@@ -280,10 +279,8 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
         is_low = caller_args is not args and not LOW.isdisjoint(floats or {torch.get_default_dtype()})
         passes = not is_float and row.integers == PASS and not getattr(kwargs.get("dtype"), "is_floating_point", False)
         to_aten = passes or (passed_on is not None and not is_low and passed_on(*args, **kwargs))
-        computes = is_checked and not (to_aten or row.corrects)
-        called = checked if caller_args is args else checked.overloadpacket  # overloads for tensors take no numbers
-        options = {option: value for option, value in kwargs.items() if option not in out_names}
-        forms = expected(called, caller_args, options) if computes else None  # also raises
+        is_free = checked is None or to_aten or row.corrects
+        forms = None if is_free else _forms(checked, caller_args, kwargs, caller_args is not args)
         if len(ways) >= _KINDS:
             ways.clear()
         ways[kind] = _Way(None, bool(to_aten), not is_float and row.integers == PROMOTE, forms, Replays())
@@ -325,6 +322,21 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
             return _refused(name, reason, original, keys, args, {**kwargs, **dict(zip(out_names, outs, strict=True))})
 
     return kernel
+
+
+def _checked(name: str, row: OperatorRow) -> OpOverload | None:
+    """Return the form of an operator whose ``meta`` kernel checks the arguments, without ``out``; None if none does."""
+    base = next(overload for overload in row.names if name in overloads_of(overload))
+    form = operator_of(base if overloads_of(base)[name] == "out" else name)
+    is_checked = form._schema.returns and overloads_of(base)[base] != "out" and not _CHECKED.search(base)
+    return form if is_checked else None
+
+
+def _forms(form: OpOverload, args: tuple[object, ...], kwargs: dict[str, object], has_numbers: bool) -> Forms | None:
+    """Return the expected results of a form without ``out``, or raise; overloads for tensors take no numbers."""
+    names = {argument.name for argument in form._schema.arguments}
+    options = {name: value for name, value in kwargs.items() if name in names}
+    return expected(form.overloadpacket if has_numbers else form, args, options)
 
 
 class _Way(NamedTuple):

@@ -68,7 +68,7 @@ def count(x: Tensor, dims: Dims) -> int:
 
 def axis_of(x: Tensor, dim: int) -> int:
     """Return the number of a dimension, which may count from the last one."""
-    limit = max(x.dim(), 1)
+    limit: int = max(x.dim(), 1)
     if not -limit <= dim < limit:
         expected = f"expected to be in range of [{-limit}, {limit - 1}]"
         raise IndexError(f"Dimension out of range ({expected}, but got {dim})")
