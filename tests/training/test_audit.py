@@ -134,6 +134,23 @@ def test_audit_needs_a_function() -> None:
             function(None)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("form", ["fused", "foreach"])
+def test_first_difference_of_optimizers(form: str) -> None:
+    """Their operators return nothing, and change their arguments."""
+
+    def step(rate: float) -> None:
+        parameter = torch.nn.Parameter(torch.ones(4))
+        parameter.grad = torch.ones(4)
+        torch.optim.SGD([parameter], lr=rate, **{form: True}).step()
+
+    runs = [ct.record(lambda rate=rate: step(rate)) for rate in (0.5, 0.5, 0.25)]
+    assert ct.first_difference(*runs[:2]) is None
+    found = ct.first_difference(*runs[1:])
+    assert found is not None
+    assert found.right is not None
+    assert found.right.operator.startswith(f"aten::_{form}_")
+
+
 def test_first_difference_names_module_and_operator(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = Net().eval()

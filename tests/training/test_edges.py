@@ -114,6 +114,16 @@ CALLS: dict[str, Callable[[], Any]] = {
             ("mm", torch.mm, (torch.ones(2, 3, 4), torch.ones(4, 5))),
         )
     },
+    **{
+        f"{steps} numbers from {start} to {end} in {dtype}": lambda start=start, end=end, steps=steps, dtype=dtype: (
+            torch.linspace(start, end, steps, dtype=dtype)
+        )
+        for start, end in ((0.5, 9.9), (-3.7, 33.3), (2.9, -7.5), (inf, 3), (0, nan), (0, 300))
+        for steps in (0, 1, 7)
+        for dtype in (torch.uint8, torch.int64)
+    },
+    "normal numbers of no deviation": lambda: torch.ones(3).normal_(0, nan),
+    "a soft margin of another shape": lambda: torch.nn.functional.soft_margin_loss(torch.ones(1, 4), torch.ones(3, 4)),
     "a gradient of embeddings out of range": lambda: aten.embedding_dense_backward(
         torch.ones(2, 3), torch.tensor([0, 5]), 2, -1, False
     ),

@@ -302,7 +302,8 @@ _difference_loss(
 )
 def soft_margin_loss(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Tensor:
     """Return the logistic loss of targets 1 and -1."""
-    return _losses("soft_margin_loss", self, target, reduction=reduction, to=result_type(self, target))
+    to = result_type(self, target)
+    return _losses("soft_margin_loss", self, target.expand(self.shape), reduction=reduction, to=to)
 
 
 @row(

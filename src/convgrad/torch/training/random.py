@@ -125,7 +125,7 @@ _NORMAL = "mean + std * (sqrt(-2 log(1 - r)) * cos(2 pi s)) in f64; r, s: pairs 
 @row("normal_", formula=_NORMAL, bound="0.501 ulp", types=ELEMENTWISE)
 def normal(self: Tensor, mean: float = 0, std: float = 1, *, generator: torch.Generator | None = None) -> Tensor:
     """Fill a tensor with normal random numbers. PyTorch's own numbers differ between processors."""
-    if std < 0:
+    if not std >= 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     return _filled(self, "normal", 2, [mean, std], generator)
 
@@ -176,7 +176,12 @@ def _spaced(start: float, end: float, steps: int, out: Tensor) -> Tensor:
     """Return ``steps`` f64 numbers at equal distances, which both ends are among, for a tensor ``out``."""
     if steps < 0:
         raise RuntimeError(f"number of steps must be non-negative; got {steps}")
-    if out.dtype != torch.float64:
+    if not out.is_floating_point():  # PyTorch cuts off both ends first
+        limits = torch.iinfo(out.dtype)
+        if not all(limits.min <= number <= limits.max for number in (start, end)[:steps]):
+            raise RuntimeError(f"both ends must be in {out.dtype}; got {start} and {end}")
+        start, end = (math.trunc(number) if math.isfinite(number) else 0 for number in (start, end))
+    elif out.dtype != torch.float64:
         check_numbers(start, end)
     index = torch.arange(steps).to(torch.float64)
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
