@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 import torch
@@ -132,6 +134,29 @@ def test_audit_needs_a_function() -> None:
     for function in (ct.audit, ct.record):
         with pytest.raises(InvalidDataTypeError, match="step must be a function without arguments; got NoneType"):
             function(None)  # type: ignore[arg-type]
+
+
+def test_modules_of_other_threads() -> None:
+    """A module whose call began before the audit ends in it."""
+    begun, audited = Event(), Event()
+
+    class Waiting(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            begun.set()
+            assert audited.wait(10)
+            return x
+
+    module = Waiting()
+    module.register_forward_hook(lambda *_: None)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(module, torch.ones(1))
+
+        def step() -> None:
+            audited.set()
+            call.result()
+
+        assert begun.wait(10)
+        ct.audit(step)
 
 
 @pytest.mark.parametrize("form", ["fused", "foreach"])

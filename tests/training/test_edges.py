@@ -124,6 +124,21 @@ CALLS: dict[str, Callable[[], Any]] = {
     },
     "normal numbers of no deviation": lambda: torch.ones(3).normal_(0, nan),
     "a soft margin of another shape": lambda: torch.nn.functional.soft_margin_loss(torch.ones(1, 4), torch.ones(3, 4)),
+    "an image with an infinity in its own size": lambda: torch.nn.functional.interpolate(
+        torch.tensor([[[[1.0, 2.0, -inf, 3.0]]]]), (1, 4), mode="bilinear"
+    ),
+    "a smaller image with an infinity": lambda: torch.nn.functional.interpolate(
+        torch.tensor([[1.0] * 10 + [inf]]).expand(1, 1, 1, 11), (1, 3), mode="bilinear", antialias=True
+    ),
+    "an infinite gradient outside of an image": lambda: aten.grid_sampler_2d_backward(
+        torch.tensor([[[[inf, 1.0]]]]),
+        torch.ones(1, 1, 2, 2),
+        torch.tensor([[[[-9.0, 0.0], [0.5, 0.5]]]]),
+        0,
+        0,
+        False,
+        [True, False],
+    )[0],
     "a gradient of embeddings out of range": lambda: aten.embedding_dense_backward(
         torch.ones(2, 3), torch.tensor([0, 5]), 2, -1, False
     ),
