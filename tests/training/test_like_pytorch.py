@@ -118,6 +118,8 @@ CALLS: dict[str, Call] = {
     "softmax of a view": lambda: F.softmax(x(2, 3, 4, 5).permute(0, 2, 1, 3), -1).view(2, -1),
     "batch norm of a view": lambda: F.batch_norm(x(2, 4, 3).transpose(1, 2), None, None, training=True),
     "channels last": lambda: F.batch_norm(last(2, 3, 4, 5), None, None, training=True),
+    "log of a sigmoid of channels last": lambda: F.logsigmoid(last(2, 3, 4, 5)),
+    "a power of channels last": lambda: 2.0 ** last(2, 3, 4, 5),
     "a byte plus 300": lambda: torch.ones(2, dtype=torch.uint8) + 300,
     "beyond f32": lambda: x(2) + 1e300,
     "an embedding of nothing": lambda: torch.ops.aten.embedding_dense_backward(
