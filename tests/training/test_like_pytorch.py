@@ -170,6 +170,12 @@ CALLS: dict[str, Call] = {
     "no size": lambda: F.interpolate(x(1, 2, 4, 4), size=(0, 3), mode="bilinear"),
     "uniform numbers of an empty range": lambda: x(3).uniform_(2, 1),
     "chances above 1": lambda: x(3).bernoulli_(1.5),
+    **{
+        f"normal numbers of {means} and {deviations}": lambda means=means, deviations=deviations: torch.normal(
+            x(2, 1).to(means), x(3).to(deviations)
+        )
+        for means, deviations in ((BF16, F64), (torch.float32, F64), (torch.float32, torch.int64), (torch.int64, F64))
+    },
     "normal numbers of tensors": lambda: torch.normal(x(3), x(3)),
     **{
         f"normal numbers of mean {mean} and deviations {std}": lambda mean=mean, std=std: torch.normal(

@@ -58,7 +58,7 @@ _DENSE = "Use dense tensors on a CPU"
 _NONE = Replays()  # of calls that no row serves
 _KINDS = 256  # kinds of arguments that are kept per operator
 # Functions that check their arguments: PyTorch's check refuses too much, or expects another type.
-_CHECKED = re.compile("convolution|nll_loss|group_norm|binary_cross_entropy(_backward)?$")
+_CHECKED = re.compile("convolution|nll_loss|group_norm|normal.Tensor_Tensor|binary_cross_entropy(_backward)?$")
 _OF_LISTS = "_fused_"  # a step of an optimizer on lists of tensors
 _UNSERVED = ("SparseCPU", "SparseCsrCPU", "QuantizedCPU", "NestedTensorCPU")  # layouts of no row
 _ONEDNN = "MkldnnCPU"  # the layout of oneDNN, whose arithmetic depends on the processor, that of fixed operators too

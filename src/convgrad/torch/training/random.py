@@ -46,7 +46,10 @@ def _filled(
 ) -> Tensor:
     """Fill a tensor with the results of a map in f64 on ``count`` random numbers per element, and on operands."""
     flat = [
-        x.expand(self.shape).reshape(-1).contiguous() if isinstance(x, torch.Tensor) else float(x) for x in operands
+        (x if x.is_floating_point() else x.double()).expand(self.shape).reshape(-1).contiguous()
+        if isinstance(x, torch.Tensor)
+        else float(x)
+        for x in operands
     ]
     for part, where, numbers in _drawn(self, count, generator):
         program = ChannelProgram(part.numel())
@@ -145,8 +148,10 @@ def normal_of(mean: float | Tensor, std: float | Tensor = 1, *, generator: torch
     if isinstance(std, torch.Tensor) and not (std >= 0).all():
         raise RuntimeError(f"normal expects all elements of std >= 0.0; got {float(std.min())}")
     tensors = [parameter for parameter in (mean, std) if isinstance(parameter, torch.Tensor)]
-    dtype = torch.float64 if tensors[0].dtype != tensors[-1].dtype else tensors[0].dtype  # f64 is rounded by the caller
-    result = torch.empty(torch.broadcast_shapes(*[tensor.shape for tensor in tensors]), dtype=dtype)
+    if not tensors[0].is_floating_point():
+        raise RuntimeError(f"normal: the numbers have the type of the first tensor, floats; got {tensors[0].dtype}")
+    shape = torch.broadcast_shapes(*[tensor.shape for tensor in tensors])
+    result = torch.empty(shape, dtype=tensors[0].dtype)
     return _filled(result, "normal", 2, [mean, std], generator)
 
 
