@@ -128,7 +128,8 @@ def _scattered(self: Tensor, dim: int, index: Tensor, src: Tensor) -> tuple[Tens
     """Return the places of a contiguous tensor like self to which elements of src belong, and these elements."""
     if self.dtype != src.dtype:
         raise RuntimeError(f"scatter: self and src must have one dtype; got {self.dtype} and {src.dtype}")
-    places, last = index.to(torch.int64), (self.shape or (1,))[dim] - 1
+    index = index.to(torch.int64)
+    places, last = index, (self.shape or (1,))[dim] - 1
     if not _is_within(index, last + 1):
         raise RuntimeError(f"scatter: index must be from 0 to {last}")
     for axis, extent in enumerate(self.shape):
