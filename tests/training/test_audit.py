@@ -176,6 +176,15 @@ def test_first_difference_of_optimizers(form: str) -> None:
     assert found.right.operator.startswith(f"aten::_{form}_")
 
 
+def test_recorded_tensors_can_be_resized() -> None:
+    """The new elements are not written yet, so they are not recorded."""
+
+    def step() -> torch.Tensor:
+        return torch.ones(2).resize_(4000).fill_(1.0)
+
+    assert [call.operator for call in ct.record(step).calls] == ["aten::ones", "aten::fill_.Scalar"]
+
+
 def test_first_difference_names_module_and_operator(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = Net().eval()

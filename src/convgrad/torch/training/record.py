@@ -14,7 +14,9 @@ from convgrad.errors import FileError, InvalidDataTypeError
 from convgrad.torch.fingerprint import digest_of, has_bytes
 from convgrad.torch.training.watch import Watcher
 
-_UNWRITTEN = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"))
+_UNWRITTEN = frozenset(
+    ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "resize_")
+)
 
 
 @dataclass(frozen=True)
