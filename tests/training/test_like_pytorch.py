@@ -189,6 +189,7 @@ CALLS: dict[str, Call] = {
     "chances of NaN": lambda: torch.bernoulli(torch.tensor([float("nan")])),
     "distributions": lambda: torch.distributions.Normal(x(3), x(3)).sample(),
     "index assignment": lambda: x(4, 3).index_put_((torch.tensor([1, 1]),), torch.tensor(7.0)),
+    "a larger tensor after an assignment": lambda: x(3).index_put_((torch.tensor([1]),), torch.tensor(7.0)).resize_(99),
     "assignment of bools": lambda: torch.zeros(4, dtype=torch.bool).index_put_(
         (torch.tensor([1]),), torch.tensor(True)
     ),

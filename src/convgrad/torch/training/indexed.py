@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from convgrad.arrays.libraries.torch import TORCH
+from convgrad.engines.addresses import array_at
 from convgrad.engines.settings import on
 from convgrad.functional import elementwise
 from convgrad.torch.kernels import threads_of_call
@@ -114,13 +115,16 @@ def index_put(
     flat = self if _is_own(self, values) else self.to(inner, copy=True).contiguous()
     flat = flat.detach().view(prod(leading), width)
     rows = values.to(inner).expand((*places.shape, *self.shape[axes:])).reshape(places.numel(), width)
-    if not accumulate:
-        flat.numpy()[places.reshape(-1).numpy()] = rows.numpy()
-    elif inner == torch.float32:
+    if accumulate and inner == torch.float32:
         _add_rows(flat, places, rows)
     else:
-        with np.errstate(all="ignore"):  # PyTorch does not warn of infinite and NaN terms
-            np.add.at(flat.numpy().reshape(-1), places.reshape(-1).numpy(), rows.numpy().reshape(-1))
+        terms, item = rows.numpy(), rows.element_size()
+        array = array_at(flat.data_ptr(), tuple(flat.shape), (width * item, item), terms.dtype)  # see reading_array_of
+        if not accumulate:
+            array[places.reshape(-1).numpy()] = terms
+        else:
+            with np.errstate(all="ignore"):  # PyTorch does not warn of infinite and NaN terms
+                np.add.at(array.reshape(-1), places.reshape(-1).numpy(), terms.reshape(-1))
     return self if flat.data_ptr() == self.data_ptr() else self.copy_(flat.reshape(self.shape))
 
 
