@@ -101,8 +101,8 @@ WORDS = {
     ),
     "torch.training": (
         "row arguments caller expected tensors replay channels elements functions activations sums products norms "
-        "weights losses images grids indexed powers attention layers composites optimizers random fixed groups context "
-        "watch audit record processes"
+        "weights losses images grids indexed powers attention layers composites optimizers random fixed groups "
+        "replacements context watch audit record processes"
     ),
 }
 ORDERS = {package: modules.split() for package, modules in WORDS.items()}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 import torch
@@ -132,6 +134,55 @@ def test_audit_needs_a_function() -> None:
     for function in (ct.audit, ct.record):
         with pytest.raises(InvalidDataTypeError, match="step must be a function without arguments; got NoneType"):
             function(None)  # type: ignore[arg-type]
+
+
+def test_modules_of_other_threads() -> None:
+    """A module whose call began before the audit ends in it."""
+    begun, audited = Event(), Event()
+
+    class Waiting(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            begun.set()
+            assert audited.wait(10)
+            return x
+
+    module = Waiting()
+    module.register_forward_hook(lambda *_: None)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(module, torch.ones(1))
+
+        def step() -> None:
+            audited.set()
+            call.result()
+
+        assert begun.wait(10)
+        ct.audit(step)
+
+
+@pytest.mark.parametrize("form", ["fused", "foreach"])
+def test_first_difference_of_optimizers(form: str) -> None:
+    """Their operators return nothing, and change their arguments."""
+
+    def step(rate: float) -> None:
+        parameter = torch.nn.Parameter(torch.ones(4))
+        parameter.grad = torch.ones(4)
+        torch.optim.SGD([parameter], lr=rate, **{form: True}).step()
+
+    runs = [ct.record(lambda rate=rate: step(rate)) for rate in (0.5, 0.5, 0.25)]
+    assert ct.first_difference(*runs[:2]) is None
+    found = ct.first_difference(*runs[1:])
+    assert found is not None
+    assert found.right is not None
+    assert found.right.operator.startswith(f"aten::_{form}_")
+
+
+def test_recorded_tensors_can_be_resized() -> None:
+    """The new elements are not written yet, so they are not recorded."""
+
+    def step() -> torch.Tensor:
+        return torch.ones(2).resize_(4000).fill_(1.0)
+
+    assert [call.operator for call in ct.record(step).calls] == ["aten::ones", "aten::fill_.Scalar"]
 
 
 def test_first_difference_names_module_and_operator(tmp_path: Path) -> None:

@@ -15,6 +15,10 @@ from torch import Tensor
 
 from convgrad.errors import UnsupportedError
 from convgrad.torch import same_bits
+from convgrad.torch.training.groups import rows
+from convgrad.torch.training.row import overloads_of
+from tests.support.tiers import tiers
+from tests.training.row_cases import CASES, drawing, operator
 
 aten = torch.ops.aten
 SPECIAL = torch.tensor([0.0, -0.0, inf, -inf, nan, 1e-40, -1e-40, 1.0, -1.0])
@@ -89,6 +93,49 @@ CALLS: dict[str, Callable[[], Any]] = {
     "empty tensors with gaps": lambda: torch.ones(0, 0, 0, 0, 8).lerp(
         torch.ones(3, 3, 3, 3, 11)[:0, :0, :0, :0, :8], 0.3
     ),
+    **{
+        f"softmax of {shape} along {dim}": lambda shape=shape, dim=dim: torch.softmax(torch.ones(shape), dim)
+        for shape in ((), (3, 4), (0, 4))
+        for dim in (-3, -2, -1, 0, 1, 2)
+    },
+    "a gradient of softmax of another shape": lambda: aten._softmax_backward_data(
+        torch.ones(6, 8), torch.ones(1, 8), 1, torch.float32
+    ),
+    "the loss of a vector": lambda: torch.nn.functional.nll_loss(torch.ones(1), torch.tensor([0]), reduction="none"),
+    **{
+        f"arguments that do not fit, with out: {name}": lambda form=form, arguments=arguments: form(
+            *arguments, out=torch.empty(0)
+        )
+        for name, form, arguments in (
+            ("softmax", torch.softmax, (torch.ones(3, 4), 2)),
+            ("log_softmax", torch.log_softmax, (torch.ones(3, 4), -3)),
+            ("bmm", torch.bmm, (torch.ones(2, 3, 4), torch.ones(1, 8, 3))),
+            ("baddbmm", torch.baddbmm, (torch.ones(2, 3, 3), torch.ones(2, 3, 4), torch.ones(1, 8, 3))),
+            ("mm", torch.mm, (torch.ones(2, 3, 4), torch.ones(4, 5))),
+        )
+    },
+    **{
+        f"{steps} numbers from {start} to {end} in {dtype}": lambda start=start, end=end, steps=steps, dtype=dtype: (
+            torch.linspace(start, end, steps, dtype=dtype)
+        )
+        for start, end in ((0.5, 9.9), (-3.7, 33.3), (2.9, -7.5), (inf, 3), (0, nan), (0, 300))
+        for steps in (0, 1, 7)
+        for dtype in (torch.uint8, torch.int64)
+    },
+    "normal numbers of no deviation": lambda: torch.ones(3).normal_(0, nan),
+    "a soft margin of another shape": lambda: torch.nn.functional.soft_margin_loss(torch.ones(1, 4), torch.ones(3, 4)),
+    "a smaller image with an infinity": lambda: torch.nn.functional.interpolate(
+        torch.tensor([[1.0] * 10 + [inf]]).expand(1, 1, 1, 11), (1, 3), mode="bilinear", antialias=True
+    ),
+    "an infinite gradient outside of an image": lambda: aten.grid_sampler_2d_backward(
+        torch.tensor([[[[inf, 1.0]]]]),
+        torch.ones(1, 1, 2, 2),
+        torch.tensor([[[[-9.0, 0.0], [0.5, 0.5]]]]),
+        0,
+        0,
+        False,
+        [True, False],
+    )[0],
     "a gradient of embeddings out of range": lambda: aten.embedding_dense_backward(
         torch.ones(2, 3), torch.tensor([0, 5]), 2, -1, False
     ),
@@ -319,3 +366,35 @@ def test_memory_that_was_freed_is_refused(name: str) -> None:
         for _ in range(2):
             with pytest.raises(RuntimeError, match="all tensors must be in memory"):
                 _ON_FREED[name]()
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_an_image_with_infinities_in_its_own_size_stays_the_same(mode: str) -> None:
+    x = SPECIAL.reshape(1, 1, 3, 3)
+    with same_bits():
+        found = torch.nn.functional.interpolate(x, (3, 3), mode=mode)
+    torch.testing.assert_close(found, x, rtol=0, atol=0, equal_nan=True)
+
+
+@tiers("name", [name for name, (_, stores) in rows().items() if stores == "out"], every=9)
+def test_forms_with_out_refuse_what_the_others_refuse(name: str) -> None:
+    """For each tensor among the arguments in turn, one with twice as many elements along the last axis."""
+    base = next(one for one in rows()[name][0].names if name in overloads_of(one))
+    make, options = CASES[base]
+    if base == name:
+        return
+    outs = [one.name for one in operator(name)._schema.arguments if one.is_out]
+
+    def is_refused(form: str, arguments: list[Any], *out: str) -> bool:
+        try:
+            operator(form)(*arguments, **options, **{one: torch.empty(0) for one in out})
+        except (RuntimeError, IndexError, ValueError):
+            return True
+        return False
+
+    given = make(drawing(torch.float32, False))
+    with same_bits():
+        for at, argument in enumerate(given):
+            if isinstance(argument, torch.Tensor) and argument.dim():
+                arguments = [*given[:at], torch.cat([argument, argument], -1), *given[at + 1 :]]
+                assert is_refused(name, arguments, *outs) == is_refused(base, arguments), at

@@ -90,7 +90,6 @@ CALLS: dict[str, Call] = {
             self, 0, index, source, out=torch.empty_like(self)
         )
         for name, self, index, source in (
-            ("two terms of one", torch.tensor(1.0), torch.tensor([0, 0]), torch.tensor(2.0)),
             ("a float index", x(4), torch.tensor([0.0, 1.2]), x(2)),
             ("a source of another type", x(4), torch.tensor([0, 1]), x(2, dtype=BF16)),
         )
@@ -119,6 +118,8 @@ CALLS: dict[str, Call] = {
     "softmax of a view": lambda: F.softmax(x(2, 3, 4, 5).permute(0, 2, 1, 3), -1).view(2, -1),
     "batch norm of a view": lambda: F.batch_norm(x(2, 4, 3).transpose(1, 2), None, None, training=True),
     "channels last": lambda: F.batch_norm(last(2, 3, 4, 5), None, None, training=True),
+    "log of a sigmoid of channels last": lambda: F.logsigmoid(last(2, 3, 4, 5)),
+    "a power of channels last": lambda: 2.0 ** last(2, 3, 4, 5),
     "a byte plus 300": lambda: torch.ones(2, dtype=torch.uint8) + 300,
     "beyond f32": lambda: x(2) + 1e300,
     "an embedding of nothing": lambda: torch.ops.aten.embedding_dense_backward(
@@ -169,6 +170,12 @@ CALLS: dict[str, Call] = {
     "no size": lambda: F.interpolate(x(1, 2, 4, 4), size=(0, 3), mode="bilinear"),
     "uniform numbers of an empty range": lambda: x(3).uniform_(2, 1),
     "chances above 1": lambda: x(3).bernoulli_(1.5),
+    **{
+        f"normal numbers of {means} and {deviations}": lambda means=means, deviations=deviations: torch.normal(
+            x(2, 1).to(means), x(3).to(deviations)
+        )
+        for means, deviations in ((BF16, F64), (torch.float32, F64), (torch.float32, torch.int64), (torch.int64, F64))
+    },
     "normal numbers of tensors": lambda: torch.normal(x(3), x(3)),
     **{
         f"normal numbers of mean {mean} and deviations {std}": lambda mean=mean, std=std: torch.normal(
@@ -182,6 +189,7 @@ CALLS: dict[str, Call] = {
     "chances of NaN": lambda: torch.bernoulli(torch.tensor([float("nan")])),
     "distributions": lambda: torch.distributions.Normal(x(3), x(3)).sample(),
     "index assignment": lambda: x(4, 3).index_put_((torch.tensor([1, 1]),), torch.tensor(7.0)),
+    "a larger tensor after an assignment": lambda: x(3).index_put_((torch.tensor([1]),), torch.tensor(7.0)).resize_(99),
     "assignment of bools": lambda: torch.zeros(4, dtype=torch.bool).index_put_(
         (torch.tensor([1]),), torch.tensor(True)
     ),

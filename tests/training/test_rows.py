@@ -16,12 +16,14 @@ from convgrad.engines.llvm.elementwise import run
 from convgrad.spec.elementwise.table import MAPS
 from convgrad.torch import same_bits
 from convgrad.torch.training.groups import rows
+from convgrad.torch.training.indexed import _scattered
 from convgrad.torch.training.row import ROWS, overloads_of
 from tests.training.digests import digest
 from tests.training.row_cases import CASES, EXACT, drawing, operator, results
 
 pytestmark = pytest.mark.usefixtures("installed")
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
+ONE = torch.ones(1, 1)
 
 
 def test_each_row_has_a_case() -> None:
@@ -378,3 +380,10 @@ def test_large_tensors_are_computed_row_by_row(
             of_log = torch.ops.aten._log_softmax_backward_data(g, log, 1, dtype)
         found.append((y, *moments, *of_norm, e, log, of_e, of_log))
     assert all(torch.equal(a.nan_to_num(7), b.nan_to_num(7)) for a, b in zip(*found, strict=True))
+
+
+def test_places_beyond_32_bits() -> None:
+    """The index of a scatter may have 32 bits, although the tensor has more elements."""
+    for dtype in (torch.int32, torch.int64):
+        places, _ = _scattered(torch.zeros(1).expand(70_000, 70_000), 0, torch.tensor([[69_999]], dtype=dtype), ONE)
+        assert places.tolist() == [69_999 * 70_000]

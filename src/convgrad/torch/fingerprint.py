@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from convgrad.arrays.libraries.torch import array_of
+from convgrad.arrays.libraries.torch import reading_array_of
 from convgrad.errors import InvalidDataTypeError
 from convgrad.words import counted
 
@@ -68,7 +68,7 @@ def digest_of(model: Tensors) -> tuple[str, list[str]]:
             values = _on_cpu(tensor)
             data, counts = _bytes(values), _not_finite(values)
             line = json.dumps([name, kind, list(tensor.shape)])
-        except (RuntimeError, BufferError, TypeError) as error:  # such as of fake tensors, and of memory that was freed
+        except (RuntimeError, BufferError, TypeError, ValueError) as error:  # fake tensors, and memory that was freed
             raise _unreadable(name, f"a {type(tensor).__name__}: {str(error).strip()}") from error
         digest.update(line.encode() + b"\n")
         digest.update(data)
@@ -134,7 +134,7 @@ def _on_cpu(tensor: Tensor) -> Tensor:
 def _bytes(values: Tensor) -> bytes | memoryview:
     """Return the elements of a tensor from `_on_cpu` in C order, little endian, as bytes."""
     number = values.real if values.is_complex() else values  # the bytes of each part are reversed separately
-    array = little_endian(array_of(torch, values.view(torch.uint8)), number.element_size(), sys.byteorder)
+    array = little_endian(reading_array_of(torch, values.view(torch.uint8)), number.element_size(), sys.byteorder)
     return array if isinstance(array, bytes) else array.data
 
 

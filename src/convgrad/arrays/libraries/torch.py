@@ -30,7 +30,7 @@ def array_of(torch: ModuleType, tensor: Foreign) -> Array:
     fmt = formats_of(torch).get(tensor.dtype)
     bits = getattr(torch, fmt.bits.name) if fmt is not None and fmt.is_extension else None
     bits_view = tensor if bits is None else tensor.view(bits)
-    array: Array = _read(torch, bits_view) if torch._C._is_cow_tensor(bits_view) else bits_view.numpy()
+    array: Array = reading_array_of(torch, bits_view) if torch._C._is_cow_tensor(bits_view) else bits_view.numpy()
     if array.flags.owndata and array.size:  # NumPy has allocated the memory, because the tensor has none
         raise BufferError("a tensor that has no memory")
     return array if fmt is None or bits is None else array.view(fmt.dtype)
@@ -51,7 +51,8 @@ class _TensorMemory:
         }
 
 
-def _read(torch: ModuleType, tensor: Foreign) -> Array:
+def reading_array_of(torch: ModuleType, tensor: Foreign) -> Array:
+    """Return a tensor as a read-only NumPy array. After ``tensor.numpy()``, PyTorch could not resize its memory."""
     return np.asarray(_TensorMemory(torch, tensor.detach()))
 
 

@@ -10,9 +10,10 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from convgrad.errors import InvalidDataTypeError
-from convgrad.torch.training.context import is_active, passing
+from convgrad.torch.training.context import passing
 from convgrad.torch.training.fixed import ARITHMETIC
 from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, cure_of, group_of, rows
+from convgrad.torch.training.replacements import is_active
 from convgrad.torch.training.row import PASS
 from convgrad.torch.training.watch import Watcher
 from convgrad.words import counted

@@ -3,99 +3,46 @@
 from __future__ import annotations
 
 import inspect
-import re
 import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ContextDecorator, ExitStack, contextmanager, nullcontext
-from contextvars import ContextVar
-from dataclasses import dataclass
-from functools import partial
+from contextlib import ContextDecorator, ExitStack, contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from typing import TypeVar
 
 import torch
-from torch import Tensor
 
-from convgrad.float_environment import in_default_environment
 from convgrad.spec.rules import refuse
-from convgrad.torch.training.arguments import promoted, tensors_in, with_tensor
-from convgrad.torch.training.caller import line_of_caller
-from convgrad.torch.training.expected import (
-    FACTORS,
-    Forms,
-    Kind,
-    Results,
-    as_expected,
-    expected,
-    kind_of,
-    kind_of_lists,
+from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, group_of, is_move, rows
+from convgrad.torch.training.replacements import (
+    Setting,
+    computing,
+    in_context,
+    is_active,
+    recording,
+    refusing,
+    started,
 )
-from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, cure_of, group_of, is_move, rows
-from convgrad.torch.training.replay import Replays
-from convgrad.torch.training.row import (
-    COMPLEX_CURE,
-    LOW,
-    PASS,
-    PROMOTE,
-    TYPE_CURE,
-    Function,
-    OperatorRow,
-    UnservedError,
-    operator_of,
-    reason_of_types,
-    store,
-)
-
-if TYPE_CHECKING:
-    from torch._C import DispatchKeySet as Keys
+from convgrad.torch.training.row import Function
 
 _CPU, _AUTOGRAD = "CPU", "AutogradCPU"
 _NO_ROW = None, ""
-_DENSE = "Use dense tensors on a CPU"
-_NONE = Replays()  # of calls that no row serves
-_KINDS = 256  # kinds of arguments that are kept per operator
-# Functions that check their arguments: PyTorch's check refuses too much, or expects another type.
-_CHECKED = re.compile("convolution|nll_loss|group_norm|binary_cross_entropy(_backward)?$")
-_OF_LISTS = "_fused_"  # a step of an optimizer on lists of tensors
 _UNSERVED = ("SparseCPU", "SparseCsrCPU", "QuantizedCPU", "NestedTensorCPU")  # layouts of no row
 _ONEDNN = "MkldnnCPU"  # the layout of oneDNN, whose arithmetic depends on the processor, that of fixed operators too
-
-
-@dataclass(frozen=True, eq=False)
-class _Setting:
-    """What a context does about an operator that may vary: raise, warn, or only add its name to ``passed``."""
-
-    strict: bool
-    passed: list[str] | None = None
-
-
 Decorated = TypeVar("Decorated", bound=Function)
-_in_context: ContextVar[tuple[_Setting, ...]] = ContextVar("convgrad_same_bits", default=())  # of the open blocks
-_started: list[_Setting] = []  # the contexts that `start` has opened, for all threads
 
 
 @contextmanager
 def passing() -> Iterator[list[str]]:
     """Let operators that may vary pass in a block of this thread, and add their names to a list that is yielded."""
     passed = list[str]()
-    more = (_Setting(False, passed),) if is_active() else ()
-    token = _in_context.set((*_in_context.get(), *more))
+    more = (Setting(False, passed),) if is_active() else ()
+    token = in_context.set((*in_context.get(), *more))
     try:
         yield passed
     finally:
-        _in_context.reset(token)
-
-
-def is_active() -> bool:
-    """Return whether `same_bits` is in force in this thread or task."""
-    return _current() is not None
-
-
-def _current() -> _Setting | None:
-    settings = _in_context.get() or _started
-    return settings[-1] if settings else None
+        in_context.reset(token)
 
 
 class same_bits(ContextDecorator):
@@ -125,7 +72,7 @@ class same_bits(ContextDecorator):
     def __init__(self, *, strict: bool = True) -> None:
         if not isinstance(strict, bool):  # A2
             refuse("A2", "same_bits", f"strict must be True or False; got {strict!r:.200}")
-        self._setting = _Setting(strict)
+        self._setting = Setting(strict)
         self._entered: Counter[int] = Counter()  # number of open blocks by thread
 
     def __call__(self, function: Decorated) -> Decorated:
@@ -146,7 +93,7 @@ class same_bits(ContextDecorator):
         """Replace the kernels, unless a surrounding block has replaced them."""
         _installation.acquire()
         self._entered[threading.get_ident()] += 1
-        _in_context.set((*_in_context.get(), self._setting))
+        in_context.set((*in_context.get(), self._setting))
         return self
 
     def __exit__(
@@ -158,23 +105,23 @@ class same_bits(ContextDecorator):
                 "same_bits: this thread has not entered the block. Leave it in the thread that entered it"
             )
         self._entered[threading.get_ident()] -= 1
-        settings = _in_context.get()
+        settings = in_context.get()
         if self._setting in settings:  # unless a generator is closed in another context, which never had the setting
             last = len(settings) - 1 - settings[::-1].index(self._setting)
-            _in_context.set(settings[:last] + settings[last + 1 :])
+            in_context.set(settings[:last] + settings[last + 1 :])
         _installation.release()
 
     def start(self) -> same_bits:
         """Open the context for all threads, until `stop`. Does nothing if it is open."""
-        if self._setting not in _started:
+        if self._setting not in started:
             _installation.acquire()
-            _started.append(self._setting)
+            started.append(self._setting)
         return self
 
     def stop(self) -> None:
         """Close the context that `start` has opened. Does nothing if it is closed."""
-        if self._setting in _started:
-            _started.remove(self._setting)
+        if self._setting in started:
+            started.remove(self._setting)
             _installation.release()
 
 
@@ -231,11 +178,11 @@ class _Installation:
             original = torch.library.get_kernel(name, torch._C._dispatch_key_parse(key)).call_boxed
             row, stores = rows().get(name.removeprefix("aten::"), _NO_ROW) if key in (_CPU, _AUTOGRAD) else _NO_ROW
             if row is None:
-                kernel = _refusing(name, key, original)
+                kernel = refusing(name, key, original)
             elif row.records:
-                kernel = _recording(name, row, original)
+                kernel = recording(name, row, original)
             else:
-                kernel = _computing(name, row, stores, original)
+                kernel = computing(name, row, stores, original)
             self._kernels[name, key] = kernel
         return self._kernels[name, key]
 
@@ -258,142 +205,3 @@ def _replaced() -> Iterator[tuple[str, str]]:
             yield name, _CPU
         keys = unserved if group != FIXED_GROUP else ()
         yield from ((name, key) for key in (*keys, *([] if is_move(name) else [_ONEDNN])) if has(name, key))
-
-
-def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> Function:
-    """Return the kernel of an operator that has a row."""
-    function, types, passed_on = in_default_environment(row.function), row.types, row.passed_on
-    writes = "out" in inspect.signature(row.function).parameters
-    operator = operator_of(name.removeprefix("aten::"))
-    arguments = operator._schema.arguments
-    places = [at for at, argument in enumerate(arguments) if str(argument.type) == "Tensor" and not argument.kwarg_only]
-    out_names = [argument.name for argument in arguments if argument.is_out]
-    is_checked = stores != "out" and operator._schema.returns and not _CHECKED.search(name)
-    describe = kind_of_lists if _OF_LISTS in name else kind_of
-    ways: dict[Kind, _Way] = {}
-
-    def way_of(
-        kind: Kind, caller_args: tuple[object, ...], args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> _Way:
-        """Find and keep the way to treat calls of a kind; ``caller_args`` has numbers where ``args`` has tensors."""
-        tensors = list(tensors_in((*args, *kwargs.values())))
-        is_float = any(tensor.dtype in types for tensor in tensors)
-        if reason := reason_of_types(tensors, types, is_float):
-            return _Way(UnservedError(reason, COMPLEX_CURE if any(map(torch.is_complex, tensors)) else TYPE_CURE))
-        if any(isinstance(value, complex) for value in (*args, *kwargs.values())):
-            return _Way(UnservedError("computes no complex numbers", COMPLEX_CURE))
-        floats = {tensor.dtype for tensor in tensors_in(caller_args) if tensor.is_floating_point()}
-        is_low = caller_args is not args and not LOW.isdisjoint(floats or {torch.get_default_dtype()})
-        passes = not is_float and row.integers == PASS and not getattr(kwargs.get("dtype"), "is_floating_point", False)
-        to_aten = passes or (passed_on is not None and not is_low and passed_on(*args, **kwargs))
-        computes = is_checked and not (to_aten or row.corrects)
-        called = operator if caller_args is args else operator.overloadpacket  # overloads for tensors take no numbers
-        forms = expected(called, caller_args, kwargs) if computes else None  # also raises
-        if len(ways) >= _KINDS:
-            ways.clear()
-        ways[kind] = _Way(None, bool(to_aten), not is_float and row.integers == PROMOTE, forms, Replays())
-        return ways[kind]
-
-    def kernel(keys: Keys, *args: object, **kwargs: object) -> object:
-        caller_args = args
-        for at in places:
-            if not isinstance(args[at], torch.Tensor):
-                args = with_tensor(args, at)
-        if _current() is None:
-            return original(keys, *args, **kwargs)
-        kind = describe(caller_args, kwargs)
-        with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():
-            reason, to_aten, promotes, forms, replays = ways.get(kind) or way_of(kind, caller_args, args, kwargs)
-            if reason:
-                return _refused(name, reason, original, keys, args, kwargs)
-            if to_aten or row.corrects:
-                results = original(keys, *args, **kwargs)
-                return results if to_aten else function(results)
-            outs = [cast(Tensor, kwargs.pop(out)) for out in out_names]
-            if promotes:
-                args = tuple([promoted(value) for value in args])
-            targets = [cast(Tensor, args[0])] if stores == "in place" else outs
-
-            def compute() -> Results:
-                results = function(*args, **kwargs, **{"out": targets[0]} if writes and targets else {})
-                return results if forms is None or targets else as_expected(results, forms)
-
-            try:
-                numbers = [kwargs[factor] for factor in FACTORS if factor in kwargs]
-                results = replays.computed(compute, (*args, *outs), numbers)
-                if stores == "new":
-                    return results
-                store(results if isinstance(results, tuple) else (results,), targets, stores == "out")
-                return targets[0] if len(targets) == 1 else tuple(targets)
-            except UnservedError as error:
-                reason = error
-            return _refused(name, reason, original, keys, args, {**kwargs, **dict(zip(out_names, outs, strict=True))})
-
-    return kernel
-
-
-def _recording(name: str, row: OperatorRow, original: Function) -> Function:
-    """Return the kernel of an operator that autograd records as the operators of which its function consists."""
-    of_aten = "original" in inspect.signature(row.function).parameters
-
-    def kernel(keys: Keys, *args: object, **kwargs: object) -> object:
-        passes = row.integers == PASS and not any(map(torch.is_floating_point, tensors_in(args)))
-        if _current() is None or passes:
-            return original(keys, *args, **kwargs)
-        try:
-            return row.function(*args, **kwargs, **({"original": partial(original, keys)} if of_aten else {}))
-        except UnservedError as error:
-            reason = error
-        return _refused(name, reason, original, keys, args, kwargs)
-
-    return kernel
-
-
-class _Way(NamedTuple):
-    """How a kernel treats calls with arguments of one kind.
-
-    ``reason`` says why no row serves them. Else ATen computes them (``to_aten``), or the row's function. It gets
-    integers as floats if ``promotes``, and its results have the types and strides ``forms``. ``replays`` has its calls.
-    """
-
-    reason: UnservedError | None
-    to_aten: bool = False
-    promotes: bool = False
-    forms: Forms | None = None
-    replays: Replays = _NONE
-
-
-def _refusing(name: str, key: str, original: Function) -> Function:
-    """Return the kernel of an operator that may vary."""
-    reason = UnservedError("may vary", "")
-    if key != _CPU:
-        reason = UnservedError(f"has no specified order for {key} tensors", _DENSE * (group_of(name) != VARIES))
-
-    def kernel(keys: Keys, *args: object, **kwargs: object) -> object:
-        if _current() is None:
-            return original(keys, *args, **kwargs)
-        return _refused(name, reason, original, keys, args, kwargs)
-
-    return kernel
-
-
-def _refused(
-    name: str,
-    reason: UnservedError,
-    original: Function,
-    keys: Keys,
-    args: tuple[object, ...],
-    kwargs: dict[str, object],
-) -> object:
-    """Raise by rule B2 for an operator; in a block that is not strict, warn and let PyTorch compute it."""
-    setting = _current()
-    if setting is not None and setting.passed is not None:
-        setting.passed.append(name)
-    else:
-        sentence = f"{name} {reason}, at {line_of_caller()}"
-        if setting is None or setting.strict:  # B2
-            refuse(
-                "B2", "same_bits", f"{sentence}. {reason.cure or cure_of(name)}; or pass strict=False to let it vary"
-            )
-        warnings.warn(f"same_bits: {sentence}", stacklevel=3)
-    return original(keys, *args, **kwargs)

@@ -49,7 +49,8 @@ _gradient_row("tanh_backward", "grad_output * (1 - output * output)", "2 u abs(g
 @row("log_sigmoid_forward", formula=f"min(self, 0) - log1p(exp(-abs(self))) {BY_MAP}", bound=error_of("log_sigmoid"))
 def log_sigmoid(self: Tensor) -> tuple[Tensor, Tensor]:
     """Return log(sigmoid(self)), and exp(-abs(self)), from which PyTorch computes a gradient outside of the context."""
-    return elements("log_sigmoid", self), elements("exp", -self.abs())
+    x = self.contiguous()  # PyTorch's results are contiguous
+    return elements("log_sigmoid", x), elements("exp", -x.abs())
 
 
 @row("log_sigmoid_backward", formula=f"grad_output * sigmoid(-self) {BY_MAP}", bound="3 ulp")

@@ -133,8 +133,8 @@ def _sampled_backward(
     of_image = (torch.arange(images) * pixels).unsqueeze(1)
     for corner in samples.corners():
         if output_mask[0]:
-            weight = torch.where(corner.is_inside, samples.weight(corner.sides), 0)
-            terms = (g * weight.unsqueeze(1)).transpose(1, 2).flatten(0, 1)
+            terms = torch.where(corner.is_inside.unsqueeze(1), g * samples.weight(corner.sides).unsqueeze(1), 0)
+            terms = terms.transpose(1, 2).flatten(0, 1)
             of_input = of_input.index_add(0, (corner.number + of_image).flatten(), terms)
         if samples.linear:
             dot = (g * samples.of_corner(corner)).sum(1)

@@ -226,10 +226,12 @@ _KINDS: dict[str, Callable[[int, int, bool, float | None], _Terms]] = {
 def _neighbours(kind: str, extent: int, size: int, align_corners: bool, scale: float | None, backward: bool) -> Table:
     """Return the table of the neighbours of each output along an axis, or of its transpose."""
     neighbours, weights = _KINDS[kind](extent, size, align_corners, scale)
-    outputs = np.repeat(np.arange(size), neighbours.shape[1])
+    is_term = weights != 0  # 0 times infinity would be NaN
+    is_term[:, 0] |= ~is_term.any(1)
+    outputs, inputs, factors = np.nonzero(is_term)[0], neighbours[is_term], weights[is_term]
     if backward:
-        return table_of(extent, neighbours.ravel(), outputs, weights.ravel())
-    return table_of(size, outputs, neighbours.ravel(), weights.ravel())
+        return table_of(extent, inputs, outputs, factors)
+    return table_of(size, outputs, inputs, factors)
 
 
 def _along_axes(
@@ -274,7 +276,7 @@ def _interpolated_backward(
     return _along_axes(kind, grad_output, input_size[2:], align_corners, scales, backward=True)
 
 
-_AXIS_BY_AXIS = "first along the first axis; weights are computed in f64 and rounded to f32"
+_AXIS_BY_AXIS = "without weights of 0, first along the first axis; weights are computed in f64 and rounded to f32"
 for _kind, _names, _formula, _error in (
     ("linear", ("linear1d", "bilinear2d", "trilinear3d"), "lower * (1 - t) + upper * t", "4 u abs(neighbours)"),
     ("cubic", ("bicubic2d",), "sum of 4 neighbours * weight", "7 u sum(abs(neighbours * weight))"),

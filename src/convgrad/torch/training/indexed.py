@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from convgrad.arrays.libraries.torch import TORCH
+from convgrad.engines.addresses import array_at
 from convgrad.engines.settings import on
 from convgrad.functional import elementwise
 from convgrad.torch.kernels import threads_of_call
@@ -60,8 +61,7 @@ def index_add(
     (to, (x, y)), dim = common_type(self, source), dim % max(self.dim(), 1)
     slices = source.shape if self.dim() or source.dim() else (1,)
     if slices != (*self.shape[:dim], index.numel(), *self.shape[dim:][1:]):
-        kind = RuntimeError if self.dim() else IndexError  # as PyTorch does
-        raise kind(f"index_add: source must have a slice per index; got {tuple(source.shape)}")
+        raise RuntimeError(f"index_add: source must have a slice per index; got {tuple(source.shape)}")
     if not self.numel():
         return self.clone().to(to)
     extent = (self.shape or (1,))[dim]
@@ -115,13 +115,16 @@ def index_put(
     flat = self if _is_own(self, values) else self.to(inner, copy=True).contiguous()
     flat = flat.detach().view(prod(leading), width)
     rows = values.to(inner).expand((*places.shape, *self.shape[axes:])).reshape(places.numel(), width)
-    if not accumulate:
-        flat.numpy()[places.reshape(-1).numpy()] = rows.numpy()
-    elif inner == torch.float32:
+    if accumulate and inner == torch.float32:
         _add_rows(flat, places, rows)
     else:
-        with np.errstate(all="ignore"):  # PyTorch does not warn of infinite and NaN terms
-            np.add.at(flat.numpy().reshape(-1), places.reshape(-1).numpy(), rows.numpy().reshape(-1))
+        terms, item = rows.numpy(), rows.element_size()
+        array = array_at(flat.data_ptr(), tuple(flat.shape), (width * item, item), terms.dtype)  # see reading_array_of
+        if not accumulate:
+            array[places.reshape(-1).numpy()] = terms
+        else:
+            with np.errstate(all="ignore"):  # PyTorch does not warn of infinite and NaN terms
+                np.add.at(array.reshape(-1), places.reshape(-1).numpy(), terms.reshape(-1))
     return self if flat.data_ptr() == self.data_ptr() else self.copy_(flat.reshape(self.shape))
 
 
@@ -129,7 +132,8 @@ def _scattered(self: Tensor, dim: int, index: Tensor, src: Tensor) -> tuple[Tens
     """Return the places of a contiguous tensor like self to which elements of src belong, and these elements."""
     if self.dtype != src.dtype:
         raise RuntimeError(f"scatter: self and src must have one dtype; got {self.dtype} and {src.dtype}")
-    places, last = index.to(torch.int64), (self.shape or (1,))[dim] - 1
+    index = index.to(torch.int64)
+    places, last = index, (self.shape or (1,))[dim] - 1
     if not _is_within(index, last + 1):
         raise RuntimeError(f"scatter: index must be from 0 to {last}")
     for axis, extent in enumerate(self.shape):

@@ -13,7 +13,7 @@ from convgrad.functional.elementwise import recorded
 from convgrad.spec.elementwise.table import MAPS
 from convgrad.torch.training.channels import ChannelProgram, ChannelView, Floats, rows_of
 from convgrad.torch.training.row import SECTIONS, SUMMED, UnservedError, result_type, row
-from convgrad.torch.training.sums import rounded, served, total
+from convgrad.torch.training.sums import axis_of, rounded, served, total
 from convgrad.torch.training.tensors import allocated, check_numbers, constant, elements
 
 _NONE, _MEAN = 0, 1  # values of ATen's `reduction`; 2 is the sum
@@ -101,6 +101,8 @@ def log_softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dt
 
 def _gradient(name: str, g: Tensor, output: Tensor, dim: int, to: torch.dtype, *, products: bool) -> Tensor:
     """Return a gradient from the sums of g, or those of its products with the output, along a dimension."""
+    if g.shape != output.shape:
+        raise RuntimeError(f"softmax: grad_output has shape {tuple(g.shape)}, but output {tuple(output.shape)}")
     if not g.numel():
         return torch.empty_like(g)
     view, output = _slices(g, dim), output.contiguous()
@@ -118,6 +120,7 @@ def _gradient(name: str, g: Tensor, output: Tensor, dim: int, to: torch.dtype, *
 )
 def softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
     """Return softmax along a dimension."""
+    dim = axis_of(self, dim)  # PyTorch's kernel for meta does not check it
     to = torch.float32 if half_to_float else self.dtype
     if not self.numel():
         return torch.empty_like(self, dtype=to)
@@ -189,7 +192,7 @@ def nll_loss(
     losses = -x.gather(1, index.unsqueeze(1)).squeeze(1).float()
     losses = torch.where(used, losses if weights is None else losses * weights, 0)
     if reduction == _NONE:
-        return losses.reshape(target.shape).to(self.dtype), self.new_zeros(())
+        return losses.reshape(target.shape if self.dim() > 1 else ()).to(self.dtype), self.new_zeros(())
     loss, all_weights = total(losses), _sum_of_weights(used, weights)
     loss = loss / all_weights if reduction == _MEAN else loss
     return rounded(loss, self.dtype), rounded(all_weights, self.dtype)
@@ -299,7 +302,8 @@ _difference_loss(
 )
 def soft_margin_loss(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Tensor:
     """Return the logistic loss of targets 1 and -1."""
-    return _losses("soft_margin_loss", self, target, reduction=reduction, to=result_type(self, target))
+    to = result_type(self, target)
+    return _losses("soft_margin_loss", self, target.expand(self.shape), reduction=reduction, to=to)
 
 
 @row(

@@ -38,9 +38,9 @@ def power(self: Tensor, exponent: float, *, out: Tensor | None = None) -> Tensor
     integers=PROMOTE,
     passed_on=are_integers,
 )
-def power_of_numbers(self: Tensor | float, exponent: Tensor | float) -> Tensor:
-    """Return self**exponent."""
-    return elements("power", self, exponent)
+def power_of_numbers(self: Tensor | float, exponent: Tensor) -> Tensor:
+    """Return self**exponent, which is contiguous for a number to the power of a tensor, as PyTorch's."""
+    return elements("power", self, exponent if isinstance(self, torch.Tensor) else exponent.contiguous())
 
 
 @row(

@@ -46,7 +46,10 @@ def _filled(
 ) -> Tensor:
     """Fill a tensor with the results of a map in f64 on ``count`` random numbers per element, and on operands."""
     flat = [
-        x.expand(self.shape).reshape(-1).contiguous() if isinstance(x, torch.Tensor) else float(x) for x in operands
+        (x if x.is_floating_point() else x.double()).expand(self.shape).reshape(-1).contiguous()
+        if isinstance(x, torch.Tensor)
+        else float(x)
+        for x in operands
     ]
     for part, where, numbers in _drawn(self, count, generator):
         program = ChannelProgram(part.numel())
@@ -125,7 +128,7 @@ _NORMAL = "mean + std * (sqrt(-2 log(1 - r)) * cos(2 pi s)) in f64; r, s: pairs 
 @row("normal_", formula=_NORMAL, bound="0.501 ulp", types=ELEMENTWISE)
 def normal(self: Tensor, mean: float = 0, std: float = 1, *, generator: torch.Generator | None = None) -> Tensor:
     """Fill a tensor with normal random numbers. PyTorch's own numbers differ between processors."""
-    if std < 0:
+    if not std >= 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     return _filled(self, "normal", 2, [mean, std], generator)
 
@@ -145,8 +148,10 @@ def normal_of(mean: float | Tensor, std: float | Tensor = 1, *, generator: torch
     if isinstance(std, torch.Tensor) and not (std >= 0).all():
         raise RuntimeError(f"normal expects all elements of std >= 0.0; got {float(std.min())}")
     tensors = [parameter for parameter in (mean, std) if isinstance(parameter, torch.Tensor)]
-    dtype = torch.float64 if tensors[0].dtype != tensors[-1].dtype else tensors[0].dtype  # f64 is rounded by the caller
-    result = torch.empty(torch.broadcast_shapes(*[tensor.shape for tensor in tensors]), dtype=dtype)
+    if not tensors[0].is_floating_point():
+        raise RuntimeError(f"normal: the numbers have the type of the first tensor, floats; got {tensors[0].dtype}")
+    shape = torch.broadcast_shapes(*[tensor.shape for tensor in tensors])
+    result = torch.empty(shape, dtype=tensors[0].dtype)
     return _filled(result, "normal", 2, [mean, std], generator)
 
 
@@ -176,7 +181,12 @@ def _spaced(start: float, end: float, steps: int, out: Tensor) -> Tensor:
     """Return ``steps`` f64 numbers at equal distances, which both ends are among, for a tensor ``out``."""
     if steps < 0:
         raise RuntimeError(f"number of steps must be non-negative; got {steps}")
-    if out.dtype != torch.float64:
+    if not out.is_floating_point():  # PyTorch cuts off both ends first
+        limits = torch.iinfo(out.dtype)
+        if not all(limits.min <= number <= limits.max for number in (start, end)[:steps]):
+            raise RuntimeError(f"both ends must be in {out.dtype}; got {start} and {end}")
+        start, end = (math.trunc(number) if math.isfinite(number) else 0 for number in (start, end))
+    elif out.dtype != torch.float64:
         check_numbers(start, end)
     index = torch.arange(steps).to(torch.float64)
     step = (end - start) / (steps - 1) if steps > 1 else 0.0

@@ -14,7 +14,9 @@ from convgrad.errors import FileError, InvalidDataTypeError
 from convgrad.torch.fingerprint import digest_of, has_bytes
 from convgrad.torch.training.watch import Watcher
 
-_UNWRITTEN = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"))
+_UNWRITTEN = frozenset(
+    ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "resize_")
+)
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Difference:
 
 
 def record(step: Callable[[], object]) -> Run:
-    """Run a function, and return the hash of each operator's results.
+    """Run a function, and return the hash of each operator's results, or of the tensors that it changes.
 
     Args:
         step: A function without arguments, for example a training step.
@@ -96,6 +98,8 @@ def record(step: Callable[[], object]) -> Run:
     def see(name: str, place: str, results: object, arguments: object) -> None:
         packet = name.partition("::")[2].split(".")[0]
         tensors = [leaf for leaf in tree_leaves(results) if has_bytes(leaf)]
+        if not tensors and packet.endswith("_"):  # such as a fused optimizer, which returns nothing
+            tensors = [leaf for leaf in tree_leaves(arguments) if has_bytes(leaf)]
         if tensors and packet not in _UNWRITTEN:
             calls.append(RecordedCall(len(calls), name, place, digest_of(tensors)[0][:12]))
 

@@ -66,19 +66,23 @@ def count(x: Tensor, dims: Dims) -> int:
     return math.prod(x.shape[dim] for dim in _reduced(x, dims))
 
 
+def axis_of(x: Tensor, dim: int) -> int:
+    """Return the number of a dimension, which may count from the last one."""
+    limit: int = max(x.dim(), 1)
+    if not -limit <= dim < limit:
+        expected = f"expected to be in range of [{-limit}, {limit - 1}]"
+        raise IndexError(f"Dimension out of range ({expected}, but got {dim})")
+    return dim % limit
+
+
 def _reduced(x: Tensor, dims: Dims) -> list[int]:
-    rank = x.dim()
     if dims is None or (not isinstance(dims, int) and not len(dims)):
-        return list(range(rank))
-    limit, reduced = max(rank, 1), []
-    for dim in [dims] if isinstance(dims, int) else dims:
-        if not -limit <= dim < limit:
-            expected = f"expected to be in range of [{-limit}, {limit - 1}]"
-            raise IndexError(f"Dimension out of range ({expected}, but got {dim})")
-        if dim % limit in reduced:
-            raise RuntimeError(f"dim {dim % limit} appears multiple times in the list of dims")
-        reduced.append(dim % limit)
-    return sorted(reduced) if rank else []
+        return list(range(x.dim()))
+    reduced = [axis_of(x, dim) for dim in ([dims] if isinstance(dims, int) else dims)]
+    for axis in reduced:
+        if reduced.count(axis) > 1:
+            raise RuntimeError(f"dim {axis} appears multiple times in the list of dims")
+    return sorted(reduced) if x.dim() else []
 
 
 def _arranged(x: Tensor, y: Tensor | None, dims: Dims) -> tuple[ChannelView, Tensor | None, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
@@ -27,6 +28,7 @@ class Watcher(TorchDispatchMode):  # type: ignore[misc]
         self._modules: list[str] = []
         self._names: dict[int, str] = {}
         self._hooks: list[RemovableHandle] = []
+        self._thread = threading.get_ident()  # hooks see the modules of all threads
 
     def __enter__(self) -> Self:
         """Watch operators and modules."""
@@ -59,9 +61,12 @@ class Watcher(TorchDispatchMode):  # type: ignore[misc]
         return f"{inside}, {line_of_caller()}" if inside else line_of_caller()
 
     def _before(self, module: torch.nn.Module, inputs: object) -> None:
+        if threading.get_ident() != self._thread:
+            return
         if not self._modules:
             self._names = {id(child): name for name, child in module.named_modules()}
         self._modules.append(f"{self._names.get(id(module)) or 'model'} ({type(module).__name__})")
 
     def _after(self, module: torch.nn.Module, inputs: object, output: object) -> None:
-        self._modules.pop()
+        if threading.get_ident() == self._thread:
+            self._modules.pop()

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from convgrad.torch.training.row import SECTIONS, row
+from convgrad.torch.training.sums import axis_of
 
 
 def _other_axes(v: Tensor, dim: int) -> list[int]:
     """Return the axes other than dim after a new first axis, because an empty list means all axes."""
-    return [0, *[axis + 1 for axis in range(v.dim()) if axis != dim % v.dim()]]
+    return [0, *[axis + 1 for axis in range(v.dim()) if axis != axis_of(v, dim)]]
 
 
 @row(
