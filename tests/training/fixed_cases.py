@@ -55,6 +55,7 @@ def _unscaled(*gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 ARITHMETIC: dict[str, Call] = {
     **_unary("abs", "ceil", "floor", "frac", "neg", "reciprocal", "round", "sgn", "sign", "trunc", "relu"),
+    "frexp": lambda x, y: [aten.frexp.Tensor(part) for part in (x, x * 2.0**-130, y.clamp(min=0))],
     **_unary("hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "nan_to_num", "hardshrink"),
     **_binary("add", "sub", "mul", "div", "rsub"),
     **_binary("floor_divide", "copysign", "hardsigmoid_backward"),

@@ -136,6 +136,7 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
     "addmv": (lambda d: (d(5), d(5, 9), d(9)), {"beta": 2}),
     "baddbmm": (lambda d: (d(3, 5, 7), d(3, 5, 9), d(3, 9, 7)), {"alpha": 0.5}),
     **{name: (lambda d: (d(*IMAGES).sigmoid(),), {}) for name in ("logit", "deg2rad", "rad2deg")},
+    "linalg_qr": (lambda d: (d(2, 7, 5).float(),), {}),
     "hypot": (lambda d: (d(*IMAGES), d(*IMAGES)), {}),
     "linalg_cross": (lambda d: (d(5, 3), d(5, 3)), {}),
     "renorm": (lambda d: (d(*IMAGES), 2, 1, 1.5), {}),

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import convgrad
 from convgrad.torch import same_bits
 
 pytestmark = pytest.mark.usefixtures("installed")
@@ -151,3 +152,29 @@ def test_wrong_arguments_raise_as_in_pytorch(name: str) -> None:
         WRONG[name]()
     with same_bits(), pytest.raises((RuntimeError, IndexError)):
         WRONG[name]()
+
+
+@pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
+@pytest.mark.parametrize("scale", [1, 1e30, 1e-30])
+@pytest.mark.parametrize("shape", [(5, 5), (7, 4), (2, 3, 4, 7), (1, 1), (3, 1), (1, 3), (0, 3), (3, 0), (2, 0, 0)])
+def test_factors_are_those_of_lapack(shape: tuple[int, ...], scale: float, mode: str) -> None:
+    matrix = torch.from_numpy(np.random.default_rng(0).standard_normal(shape, np.float32)) * scale
+    expected = torch.linalg.qr(matrix, mode)
+    with same_bits():
+        found = torch.linalg.qr(matrix, mode)
+    for ours, theirs, size in zip(found, expected, (1, scale), strict=True):
+        torch.testing.assert_close(ours / size, theirs / size, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_orthogonal_weights_have_the_same_bits_on_more_threads(last: int) -> None:
+    found = []
+    for threads in (1, 3):
+        torch.manual_seed(0)
+        with same_bits(), convgrad.threads(threads):
+            weight = torch.empty(40, 30 + 20 * last)
+            torch.nn.init.orthogonal_(weight)
+        found.append(weight)
+    assert torch.equal(*found)
+    rows = weight if last else weight.T
+    torch.testing.assert_close(rows @ rows.T, torch.eye(len(rows)), rtol=0, atol=1e-5)

@@ -8,7 +8,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from convgrad.torch.training.row import NO_SUM, OF_OPERATOR, SEQUENTIAL, SERVE, UnservedError, composite, result_type
+from convgrad.torch.training.row import (
+    NO_SUM,
+    OF_OPERATOR,
+    SECTIONS,
+    SEQUENTIAL,
+    SERVE,
+    UnservedError,
+    composite,
+    result_type,
+    row,
+)
 
 SUM, MEAN = 0, 1  # modes of an embedding bag
 OF_PARTS = "that of each operation"
@@ -200,3 +210,38 @@ def ctc_loss(
     lost = (total < LOST) | (steps == 0) & (lengths > 0)
     losses = (-total).masked_fill(lost, 0.0 if zero_infinity else math.inf)
     return losses.masked_fill((steps == 0) & (lengths == 0), 0.0), log_probs.new_empty(0)
+
+
+@row("linalg_qr", formula="Householder's reflections, column by column", order=SECTIONS, bound="no bound is proved")
+def qr(matrix: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
+    """Return an orthogonal and a triangular factor, with the signs of LAPACK's."""
+    if mode not in ("reduced", "complete", "r") or matrix.dim() < 2 or matrix.dtype != torch.float32:
+        raise RuntimeError(
+            f"linalg.qr: needs matrices of f32, and a mode; got {matrix.dtype}, {matrix.shape}, {mode!r}"
+        )
+    rows, columns = matrix.shape[-2:]
+    largest = matrix.abs().amax((-2, -1), keepdim=True) if matrix.numel() else matrix.new_zeros(())
+    exponent = torch.frexp(largest).exponent.clamp(-100, 100)  # so that squares neither overflow nor vanish
+    triangle, reflections = torch.ldexp(matrix, -exponent).contiguous(), []
+    for column in range(min(rows - 1, columns)):
+        below = triangle[..., column].clone()
+        below[..., :column] = 0  # all vectors have one length, so that all products have one plan
+        norm = torch.linalg.vector_norm(below, 2, -1)
+        below[..., column] += torch.where(below[..., column] < 0, -norm, norm)
+        half = (below * below).sum(-1) / 2
+        reflections.append((below, torch.where(half > 0, 1 / half, 0.0)))
+        _reflect(triangle, *reflections[-1])
+    size = rows if mode == "complete" else min(rows, columns)
+    triangle = torch.ldexp(triangle[..., :size, :].triu(), exponent).mT.contiguous().mT
+    if mode == "r":
+        return matrix.new_empty(0), triangle
+    orthogonal = torch.eye(rows, size).expand(*matrix.shape[:-2], rows, size).clone()
+    for reflection in reversed(reflections):
+        _reflect(orthogonal, *reflection)
+    return orthogonal.mT.contiguous().mT, triangle
+
+
+def _reflect(matrix: Tensor, vector: Tensor, factor: Tensor) -> None:
+    """Subtract from each column its projection on a vector, twice, in place; ``factor`` is 2 / (length of vector)^2."""
+    scaled = (vector * factor.unsqueeze(-1)).unsqueeze(-1)
+    matrix -= scaled * torch.matmul(vector.unsqueeze(-2), matrix)

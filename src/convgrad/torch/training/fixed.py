@@ -10,7 +10,7 @@ _ARITHMETIC = """
     abs add ceil clamp clamp_max clamp_min copysign div floor frac mul neg reciprocal round
     sgn sign sub trunc floor_divide rsub nan_to_num relu threshold threshold_backward hardtanh leaky_relu
     leaky_relu_backward _prelu_kernel _prelu_kernel_backward hardsigmoid hardsigmoid_backward hardswish
-    hardshrink native_dropout_backward _amp_foreach_non_finite_check_and_unscale _amp_update_scale
+    hardshrink frexp native_dropout_backward _amp_foreach_non_finite_check_and_unscale _amp_update_scale
     cumprod cumsum
 """
 _COMPARISONS = """
