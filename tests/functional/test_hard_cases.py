@@ -84,7 +84,7 @@ def counts(axis: Axis, tensor: str) -> Array:
     return np.bincount(np.array(existing, np.intp), minlength=extent)
 
 
-@tiers("row", ROWS, every=23)
+@tiers("row", ROWS, every=69)
 def test_ones(row: Row) -> None:
     tensors = {t: np.ones(shape, np.float32) for t, shape in row.shapes.items()}
     groups, flipped = row.attributes["groups"], {"src": "dst", "dst": "src", "weights": "weights"}
@@ -200,7 +200,7 @@ SMALL_ROWS = [r for r in ROWS if 0 < prod(r.src) <= 2000 and prod(r.weights) <= 
 POISON = (np.nan, np.inf, -np.inf)
 
 
-@tiers("row", SMALL_ROWS, every=23)
+@tiers("row", SMALL_ROWS, every=69)
 def test_non_finite_values_reach_the_existing_taps(row: Row) -> None:
     rng = np.random.default_rng(len(row.id))
     for fmt in row.types:

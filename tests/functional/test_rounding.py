@@ -133,6 +133,7 @@ def test_what_is_beyond_8_bits(name: str, cap: str, monkeypatch: pytest.MonkeyPa
     assert found == {"f8_e4m3": [0x7F, 0x7F], "f8_e5m2": [0x7C, 0xFC]}[name]
 
 
+@pytest.mark.every(5)
 @roles
 @pytest.mark.parametrize("name", QUIET)
 def test_nan_leaves_as_the_canonical_quiet_nan(role: Role, name: str) -> None:

@@ -179,6 +179,7 @@ def filled(line: str, kind: Kind) -> tuple[Problem, exact_result.Answer]:
     return one, exact_result.evaluate(one, fill(replace(one, layouts=("NCX",) * 3), shapes, kind, 0))
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("kind", ["integers", "normal"])
 @pytest.mark.parametrize("wrong", WRONG)
 def test_wrong_results_of_long_sums_are_found(wrong: str, kind: Kind) -> None:

@@ -46,6 +46,7 @@ def scaled(share: float) -> Kernel:
     return Kernel("scaled", lambda p: p.sums() * (1 + share))
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("gate", [gate for gate in GATES if gate != "PCC 0.99"])
 def test_gate_accepts_exact_and_rejects_twice(gate: str, monkeypatch: pytest.MonkeyPatch) -> None:
     skip_without_library(gate)
