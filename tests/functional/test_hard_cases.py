@@ -184,7 +184,7 @@ def test_rocm_libraries_5859() -> None:
     assert narrow.item() == 300  # of 300.5: bf16 has the even numbers here
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("row", [r for r in ROWS if not r.transposed and prod(r.src) < 5000], ids=lambda r: r.id)
 def test_mxnet_15464(row: Row) -> None:
     """The bias gradient asked for alone."""
@@ -224,7 +224,7 @@ def reach(row: Row, role: str, poisoned: str, where: Array) -> Array:
     return solve(row, role, tensors | {poisoned: where.astype(np.float32)}) > 0
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(10)
 @pytest.mark.parametrize("value", POISON)
 @pytest.mark.parametrize("role", ["dst", "src"])
 @pytest.mark.parametrize("row", [r for r in ROWS if r.id.startswith("burn#5385")], ids=lambda r: r.id)

@@ -51,6 +51,7 @@ def test_adjoint_identity_over_all_three_roles(seed: int, name: str) -> None:
     assert inner(t["dst"], t["diff_dst"]) == inner(t["src"], t["diff_src"]) == inner(t["weights"], t["diff_weights"])
 
 
+@pytest.mark.every(7)
 @pytest.mark.parametrize("name", ["Convolution", "ConvTranspose"])
 @pytest.mark.parametrize("seed", range(20))
 def test_linearity(seed: int, name: str) -> None:

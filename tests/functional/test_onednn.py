@@ -347,6 +347,7 @@ FAMILY_TABLE = (
 )  # fmt: skip
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("family", FAMILY_TABLE, ids=lambda f: f.id)
 def test_shapes(family: Family) -> None:
     data_format, weights_format = family.formats.split()

@@ -73,6 +73,7 @@ def test_bias_enters_before_the_one_rounding() -> None:
     assert out.astype(F32).ravel().tolist() == [1 + 2**-7]
 
 
+@pytest.mark.every(3)
 @roles
 @formats
 def test_accumulate_adds_the_fresh_result_to_the_old_value(role: Role, dtype: Any) -> None:
@@ -180,6 +181,7 @@ def test_a_zero_sum_is_positive(x: list[float], y: list[float], dtype: Any) -> N
     assert bits(out) == [0]
 
 
+@pytest.mark.every(3)
 @roles
 @formats
 def test_negative_zeros_never_leave(role: Role, dtype: Any) -> None:
@@ -195,6 +197,7 @@ def test_negative_zeros_never_leave(role: Role, dtype: Any) -> None:
     assert set(bits(out)) == {0}
 
 
+@pytest.mark.every(3)
 @roles
 @formats
 def test_operands_are_never_changed_and_never_returned(role: Role, dtype: Any) -> None:

@@ -47,6 +47,7 @@ RIGHT: dict[str, Any] = {
 }
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", RIGHT)
 @pytest.mark.parametrize("seed", range(5))
 def test_right_gradients(name: str, seed: int) -> None:

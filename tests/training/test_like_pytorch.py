@@ -200,6 +200,7 @@ REFUSE_MORE = "huber_loss_backward smooth_l1_loss_backward _fused_sgd_ _fused_ad
 ODD = float("nan"), float("inf"), -float("inf"), -1.0, 1e39, 1e300
 
 
+@pytest.mark.every(5)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.parametrize("name", OPERATORS)

@@ -40,6 +40,7 @@ def test_exact_on_integers(name: str, last: bool) -> None:
             torch.testing.assert_close(a.double(), b.double(), rtol=0, atol=0)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
 @pytest.mark.parametrize("name", sorted(set(CASES) - {"convolution"}))
 def test_integers_become_the_types_of_pytorch(name: str, dtype: torch.dtype) -> None:
