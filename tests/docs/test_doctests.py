@@ -26,7 +26,8 @@ def needed(name: str) -> str:
 
 def has_examples(name: str) -> bool:
     path = Path(convgrad.__path__[0], *name.split(".")[1:])
-    return ">>> " in (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return file.is_file() and ">>> " in file.read_text(encoding="utf-8")
 
 
 def test_modules_without_examples_are_imported() -> None:

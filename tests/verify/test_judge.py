@@ -147,7 +147,6 @@ def test_a_planted_defect_is_seen_and_named(name: str) -> None:
     assert verdict.defects[0] in wanted.split("|")
 
 
-@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "name", ["f16 partials, 2", "result rounded to f16", "f16 accumulation", "all 1e-5 too large", "one element 0.001"]
 )
@@ -328,7 +327,6 @@ CHANGES = {
 }
 
 
-@pytest.mark.every(5)
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("wanted", CHANGES)
 def test_a_change_of_all_elements_is_named(wanted: str, seed: int) -> None:
