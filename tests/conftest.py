@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from convgrad.engines import pool
-from convgrad.engines.llvm import jit
+from tests.support.functions import prepare_folder, share_functions
 from tests.support.tiers import collects_quick_alone, leave_long, leave_samples
 
 # A shell has what it runs in the background ignore Ctrl-C, and children inherit that; tests interrupt themselves
@@ -24,8 +24,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # What is collected stays to the end: looking for garbage among it was half of the time that collecting took
 gc.disable()
-
-jit.FUNCTIONS = 1 << 16  # tests return to kernels whose functions the compiler would have forgotten
 
 
 @pytest.hookimpl(trylast=True)
@@ -82,6 +80,9 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["CONVGRAD_CACHE_DIR"] = os.path.join(SESSION.name, "kernels")
         os.environ[MODULES] = os.path.join(SESSION.name, "modules")
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    if SESSION and getattr(config, "cache", None):
+        prepare_folder(config.cache.mkdir("convgrad-functions"))
+    share_functions()
     if not SESSION or config.getoption("dist", "no") == "no":  # this process runs tests
         os.environ["PYTHONPYCACHEPREFIX"] = os.environ[MODULES]
         del os.environ["PYTHONDONTWRITEBYTECODE"]

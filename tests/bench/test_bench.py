@@ -47,7 +47,7 @@ def test_suites_hold_a_hundred_problems_and_more() -> None:
     assert len(suites.suite("resnet50")) == 23
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", suites.names())
 def test_every_line_of_a_suite_is_a_legal_problem_in_every_role(name: str) -> None:
     roles = [d for d in DIRECTIONS if d != "BWD_WB"]

@@ -32,6 +32,7 @@ def points_of(*costs: float) -> list:
     return [cliffs.Point(n, f"problem {n}", "generated", 1000, cost / 1e3, 1e-3) for n, cost in enumerate(costs, 1)]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("asked", [(), *(("--direction", role) for role in cliffs.ROLES[:-1])], ids=" ".join)
 def test_a_sweep_runs_and_writes(
     asked: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture

@@ -73,7 +73,7 @@ FAILURES = {
 }
 
 
-@tiers("name", list(FAILURES), every=7)
+@tiers("name", list(FAILURES), every=14)
 def test_failures_are_sentences(name: str) -> None:
     arguments, code, message = FAILURES[name]
     assert message in command(*arguments, expect=code).stderr

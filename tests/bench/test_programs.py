@@ -105,6 +105,7 @@ def test_a_few_steps_have_all_rows(training: Any) -> None:
     assert rows[2]["tiles"] == "4x4 4x4 4x4"
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", ["digits", "resnet"])
 def test_a_backward_is_the_derivative(name: str, training: Any) -> None:
     """Of the loss by arrays that are learned, against differences along the gradient itself."""

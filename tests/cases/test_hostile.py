@@ -47,6 +47,7 @@ def included(folder: Path, name: str) -> str:
     return "--batch=0"
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("text_of", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize("of_folder", [False, True])
 def test_a_hostile_file_is_read_or_refused_soon(

@@ -101,7 +101,7 @@ def test_a_wrong_function_fails_its_groups(capsys: pytest.CaptureFixture[str]) -
     assert lines == [f"| {group} | {' | '.join(map(str, numbers))} |" for group, numbers in table.items()]
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.usefixtures("some")
 @pytest.mark.parametrize(
     ("words", "expected"),

@@ -236,6 +236,7 @@ def test_the_interpreter_ends_in_silence(argument: str, where: str) -> None:
     assert int(code) == 3
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("where", ["2> /dev/full", "2>&-"])
 def test_the_exit_code_is_told_where_standard_error_cannot_be_written(where: str) -> None:
     command = f"{sys.executable} -m convgrad run BiasAddBackward none.npy {where}"

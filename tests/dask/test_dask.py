@@ -319,6 +319,7 @@ NAMED: dict[str, Callable[[Any, Any, Any], tuple[Any, ...]]] = {
 }
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", NAMED)
 def test_functions_by_name(name: str) -> None:
     plain, lazily = FUNCTIONS[name], getattr(scattered, FUNCTIONS[name].__name__)

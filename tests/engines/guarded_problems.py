@@ -32,6 +32,7 @@ from convgrad.spec.problem import Problem
 from tests.engines.guarded import Array, GuardedMemory, Placed, Scratch, lying, run_guarded
 from tests.support.classes import ALL_TYPES, CLASSES, NAMES, draw, layer_case
 from tests.support.forward_problems import LIES, MIXED, PROBLEMS, ROLES, plans_of, posed, recut, unlike
+from tests.support.functions import share_functions
 from tests.support.hash_problems import shape_of
 from tests.support.helpers import assert_same_bits, operands_of
 
@@ -211,6 +212,7 @@ def run_kind(kind: str, seed: int, count: int) -> Done:
 
 
 if __name__ == "__main__":
+    share_functions()
     faulthandler.enable()
     Scratch.place_all()
     asked = [argument.split(":") for argument in sys.argv[2:]]

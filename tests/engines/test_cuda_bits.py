@@ -124,7 +124,7 @@ def test_bits_are_those_of_the_cpu(line: str) -> None:
 
 @tiers("kernel", ["tile", "single"])
 @tiers("nodes", [False, True])
-@tiers("line", [*SPLIT, *WEIGHTS], every=23)
+@tiers("line", [*SPLIT, *WEIGHTS], every=47)
 def test_split_chains(line: str, nodes: bool, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves that are chains and leaves that are nodes have the specified bits, also if numbers are not finite.
 

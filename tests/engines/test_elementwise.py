@@ -82,7 +82,7 @@ def results_of(name: str) -> int:
     return len(found) if isinstance(found, tuple) else 1
 
 
-@tiers("isa, name, fmt, first", HOST, MAPS, ("f32", "bf16", "f16"), range(FIFTHS), every=59)
+@tiers("isa, name, fmt, first", HOST, MAPS, ("f32", "bf16", "f16"), range(FIFTHS), every=101)
 def test_maps_have_the_bits_of_their_definitions(isa: str, name: str, fmt: str, first: int) -> None:
     """Every fifth extent, with the same operands per row: they and the number of stored results make kernels."""
     rng = np.random.default_rng(1)
@@ -279,7 +279,7 @@ def test_trees_have_the_bits_of_their_order(isa: str, rows: int) -> None:
 COMBINED = [(1, 1, 5), (3, 2, 17), (2, 1, 64), (40, 3, 130), (5, 70, 300)]  # images, rows, positions
 
 
-@tiers("isa, fmt, out, from_zero", HOST, ("f32", "bf16", "f16"), ("f32", "bf16", "f16"), (False, True), every=5)
+@tiers("isa, fmt, out, from_zero", HOST, ("f32", "bf16", "f16"), ("f32", "bf16", "f16"), (False, True), every=11)
 def test_combinations_have_the_bits_of_their_order(isa: str, fmt: str, out: str, from_zero: bool) -> None:
     """Results have different numbers of terms, some of them none."""
     rng = np.random.default_rng(9)
@@ -350,6 +350,7 @@ def test_all_are_compiled_for_every_instruction_set(isa: str) -> None:
 GOLDEN = "c0befce3fc2376ea"  # of all maps and sums on the same numbers: the same on every instruction set
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("isa", HOST)
 def test_digest_of_all_maps_and_sums(isa: str) -> None:
     digest = hashlib.sha256()

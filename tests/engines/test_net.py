@@ -77,7 +77,7 @@ def axes_of(kernel: int, along_last: bool, way: str, far: int) -> tuple[Axis, ..
 GROWING = [(64, 64, 64), (4, 32, 16), (1, 16, 40), (1, 8, 3)]  # groups, channels of src and of dst
 
 
-@tiers("channels, data, way", GROWING, ("NXC", "NCX"), ("strides", "dilations", "both"), every=5)
+@tiers("channels, data, way", GROWING, ("NXC", "NCX"), ("strides", "dilations", "both"), every=11)
 def test_code_does_not_grow_with_strides_and_dilations(channels: tuple[int, int, int], data: str, way: str) -> None:
     """Code that grows with them takes minutes to compile, however few positions there are."""
     for role, kernel, along_last in product(("FWD_D", "BWD_D", "BWD_W"), (1, 3), (False, True)):

@@ -64,7 +64,7 @@ def of_tiles(problem: Problem, operands: Sequence[Array], out: Array, isa: Isa) 
     return [plan for plan in found if isinstance(plan, GemmPlan) and plan.spec.amx_tiles]
 
 
-@tiers("name, role, types, data, kind", list(CONVS), ROLES, TYPES, DATA, KINDS, every=31)
+@tiers("name, role, types, data, kind", list(CONVS), ROLES, TYPES, DATA, KINDS, every=61)
 def test_specified_bits(name: str, role: str, types: tuple[str, str], data: str, kind: str) -> None:
     """Any layout, with old values, a bias and an activation, for each height, in every cut, among guard pages."""
     number = list(CONVS).index(name) + 3 * ROLES.index(role) + 5 * TYPES.index(types) + DATA.index(data)
@@ -126,6 +126,7 @@ def test_parts_of_a_micro_tile(
     assert_same_bits(np.ascontiguousarray(out), expected, str(found[0]))
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("role", "transposed", "number"), [("dst", False, np.nan), ("dst", True, np.inf), ("src", True, 1)]

@@ -26,6 +26,7 @@ ARRAYS = [
 ]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda a: f"{a.dtype}{a.shape}")
 @pytest.mark.parametrize(
     "name", [*(f"a{kind}" for kind in KINDS), *(f"a{kind}:key" for kind in KINDS if kind != ".npy")]

@@ -26,6 +26,7 @@ def adapter(library: str) -> Any:
     return importlib.import_module(f"convgrad.{library}")
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("most", ACCURACIES)
 def test_max_error_of_jax_arrays(most: float | None) -> None:
     """Of a result, and of its derivatives."""

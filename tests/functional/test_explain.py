@@ -97,7 +97,7 @@ def test_command(line: str, words: list[str], capsys: pytest.CaptureFixture[str]
     assert all(word in out for word in words)
 
 
-@tiers("suite", suites.names(), every=3)
+@tiers("suite", suites.names(), every=9)
 def test_of_the_suites_numpy_computes_f64_alone(suite: str) -> None:
     """Every line in every direction, type and layout, by what explain says of the engine."""
     by_numpy = set()

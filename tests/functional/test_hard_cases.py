@@ -84,7 +84,7 @@ def counts(axis: Axis, tensor: str) -> Array:
     return np.bincount(np.array(existing, np.intp), minlength=extent)
 
 
-@tiers("row", ROWS, every=23)
+@tiers("row", ROWS, every=69)
 def test_ones(row: Row) -> None:
     tensors = {t: np.ones(shape, np.float32) for t, shape in row.shapes.items()}
     groups, flipped = row.attributes["groups"], {"src": "dst", "dst": "src", "weights": "weights"}
@@ -184,7 +184,7 @@ def test_rocm_libraries_5859() -> None:
     assert narrow.item() == 300  # of 300.5: bf16 has the even numbers here
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("row", [r for r in ROWS if not r.transposed and prod(r.src) < 5000], ids=lambda r: r.id)
 def test_mxnet_15464(row: Row) -> None:
     """The bias gradient asked for alone."""
@@ -200,7 +200,7 @@ SMALL_ROWS = [r for r in ROWS if 0 < prod(r.src) <= 2000 and prod(r.weights) <= 
 POISON = (np.nan, np.inf, -np.inf)
 
 
-@tiers("row", SMALL_ROWS, every=23)
+@tiers("row", SMALL_ROWS, every=69)
 def test_non_finite_values_reach_the_existing_taps(row: Row) -> None:
     rng = np.random.default_rng(len(row.id))
     for fmt in row.types:
@@ -224,7 +224,7 @@ def reach(row: Row, role: str, poisoned: str, where: Array) -> Array:
     return solve(row, role, tensors | {poisoned: where.astype(np.float32)}) > 0
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(10)
 @pytest.mark.parametrize("value", POISON)
 @pytest.mark.parametrize("role", ["dst", "src"])
 @pytest.mark.parametrize("row", [r for r in ROWS if r.id.startswith("burn#5385")], ids=lambda r: r.id)

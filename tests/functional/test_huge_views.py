@@ -67,6 +67,7 @@ EXTENTS = {  # positions of src on each axis, strides; kernel 1
 }
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("data_format", ["NXC", "NCX"])
 @pytest.mark.parametrize("name", EXTENTS)
@@ -131,7 +132,7 @@ def far_strides(values: Array, axis: int, backwards: bool) -> tuple[int, ...]:
     return tuple(steps)
 
 
-@tiers("backwards, name", [False, True], list(LAYERS), every=5)
+@tiers("backwards, name", [False, True], list(LAYERS), every=10)
 def test_huge_strides_in_bytes(name: str, backwards: bool, sparse: Sparse) -> None:
     """Each axis of each operand and of the result in turn, forwards and backwards, in every type."""
     src_shape, dst_shape, weights, rest = LAYERS[name]

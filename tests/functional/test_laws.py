@@ -44,13 +44,14 @@ def inner(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.vdot(a.astype(np.float64), b.astype(np.float64)))
 
 
-@tiers("name, seed", ["Convolution", "ConvTranspose"], SEEDS, every=5)
+@tiers("name, seed", ["Convolution", "ConvTranspose"], SEEDS, every=25)
 def test_adjoint_identity_over_all_three_roles(seed: int, name: str) -> None:
     """<dst, diff_dst> = <src, diff_src> = <weights, diff_weights>."""
     t, _ = forward_and_gradients(f32_case(seed, name), seed)
     assert inner(t["dst"], t["diff_dst"]) == inner(t["src"], t["diff_src"]) == inner(t["weights"], t["diff_weights"])
 
 
+@pytest.mark.every(7)
 @pytest.mark.parametrize("name", ["Convolution", "ConvTranspose"])
 @pytest.mark.parametrize("seed", range(20))
 def test_linearity(seed: int, name: str) -> None:
@@ -89,7 +90,7 @@ def relaid(case: Case, attributes: dict[str, object], tensor: str, values: Seque
     return from_canonical(to_canonical(values, old), new)
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("name", ["Convolution", "ConvTranspose"])
 @pytest.mark.parametrize("seed", range(30))
 def test_groups_are_concatenation(seed: int, name: str) -> None:
@@ -113,6 +114,7 @@ def test_groups_are_concatenation(seed: int, name: str) -> None:
         assert_same_bits(diff_weights, split["diff_weights"][g].copy(), case)
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("seed", range(30))
 def test_transposed_operators_are_the_plain_ones_exchanged(seed: int) -> None:
     """ConvTranspose is the data gradient, its data gradient the forward, its weight gradient the exchanged one."""

@@ -138,7 +138,7 @@ def holds(fmt: str, value: Value) -> bool:
 CASES = [case for case in product(VALUES, EMBEDDINGS, FORMATS) if holds(case[2], case[0])]
 
 
-@tiers("case", CASES, every=23)
+@tiers("case", CASES, every=46)
 def test_values(case: tuple[Value, str, str]) -> None:
     value, embedding, fmt = case
     dtype = FORMATS[fmt].dtype
@@ -263,6 +263,7 @@ def shapes_of(case: Extents, axes: int, formats: dict[str, str]) -> dict[str, Sh
     }
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("axes", [1, 2, 3])
 @pytest.mark.parametrize("case", EXTENTS, ids=str)
 def test_extents_and_pads(case: Extents, axes: int) -> None:
@@ -346,6 +347,7 @@ FAMILY_TABLE = (
 )  # fmt: skip
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("family", FAMILY_TABLE, ids=lambda f: f.id)
 def test_shapes(family: Family) -> None:
     data_format, weights_format = family.formats.split()

@@ -75,6 +75,7 @@ def test_bias_enters_before_the_one_rounding() -> None:
     assert out.astype(F32).ravel().tolist() == [1 + 2**-7]
 
 
+@pytest.mark.every(3)
 @roles
 @formats
 def test_accumulate_adds_the_fresh_result_to_the_old_value(role: Role, dtype: Any) -> None:
@@ -146,6 +147,7 @@ def test_what_is_beyond_8_bits(name: str, cap: str, monkeypatch: pytest.MonkeyPa
     assert found == {"f8_e4m3": [0x7F, 0x7F], "f8_e5m2": [0x7C, 0xFC]}[name]
 
 
+@pytest.mark.every(5)
 @roles
 @pytest.mark.parametrize("name", QUIET)
 def test_nan_leaves_as_the_canonical_quiet_nan(role: Role, name: str) -> None:
@@ -192,6 +194,7 @@ def test_a_zero_sum_is_positive(x: list[float], y: list[float], dtype: Any) -> N
     assert bits(out) == [0]
 
 
+@pytest.mark.every(3)
 @roles
 @formats
 def test_negative_zeros_never_leave(role: Role, dtype: Any) -> None:
@@ -207,6 +210,7 @@ def test_negative_zeros_never_leave(role: Role, dtype: Any) -> None:
     assert set(bits(out)) == {0}
 
 
+@pytest.mark.every(3)
 @roles
 @formats
 def test_operands_are_never_changed_and_never_returned(role: Role, dtype: Any) -> None:

@@ -32,7 +32,7 @@ def foreign(array: Array) -> Array:
     return array.astype(array.dtype.newbyteorder())
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(21)
 @roles
 @formats
 @pytest.mark.parametrize("layout", [*LAYOUTS.values(), foreign], ids=[*LAYOUTS, "foreign byte order"])
@@ -47,7 +47,7 @@ def test_operands_of_any_strides(role: Role, dtype: Any, layout: Callable[[Array
         assert [memory(a).tobytes() for a in given] == before
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(21)
 @roles
 @formats
 @pytest.mark.parametrize("layout", [*WRITABLE.values(), unaligned], ids=[*WRITABLE, "unaligned"])

@@ -84,6 +84,7 @@ HUGE: list[tuple[str, str, str, str, str]] = [
 ]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("head", "item", "tail", "path", "words"), HUGE, ids=[row[0] + row[1] for row in HUGE])
 def test_what_is_too_large_is_refused_before_anything_is_built(
     head: str, item: str, tail: str, path: str, words: str, monkeypatch: pytest.MonkeyPatch
@@ -193,7 +194,7 @@ TOO_LONG: dict[str, Callable[[], Any]] = {
 }
 
 
-@tiers("name", list(TOO_LONG), every=4)
+@tiers("name", list(TOO_LONG), every=12)
 def test_ten_megabytes_of_anything_is_read_or_refused_in_few_words(name: str) -> None:
     document = TOO_LONG[name]()
     text = document if isinstance(document, str) else json.dumps(document)

@@ -306,7 +306,7 @@ def graph_of(case: Case, kind: str, dtype: str = "f32", known: bool = True) -> G
 ROWS = [pytest.param(row, id="-".join([row.name, *row.generations])) for row in OPERATORS]
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("row", ROWS)
 @tiers("count", [20], long=[100])
 def test_random_graphs_of_every_operator_come_back(row: Operator, count: int) -> None:

@@ -133,6 +133,7 @@ def test_differences_confirm_derivatives(name: str, order: int) -> None:
         check_grads(function, given, order=order, modes=("fwd", "rev"))
 
 
+@pytest.mark.every(3)
 @pytest.mark.filterwarnings("ignore:Explicitly requested dtype")
 @pytest.mark.parametrize("name", DIFFERENTIATED)
 def test_f64_that_jax_no_longer_has_is_refused_or_exact(name: str) -> None:

@@ -22,6 +22,7 @@ from convgrad.spec.order import height_of, over_positions
 from convgrad.spec.ordered import evaluate_in_order
 from tests.support.engine_helpers import HOST, Array, empty, plans_for, run_plan
 from tests.support.helpers import assert_same_bits
+from tests.support.tiers import tiers
 
 AVX512, AVX2 = Machine(ISAS["avx512"]), Machine(ISAS["avx2"])
 
@@ -78,6 +79,7 @@ def test_a_pack_that_transposes_asks_ahead_where_items_are_far_apart(extent: int
         assert ahead * items in range(PREFETCH_TRANSPOSE_BYTES // 2 * asks, PREFETCH_TRANSPOSE_BYTES * asks + 1)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("layout", ["NXC", "NCX"])
 @pytest.mark.parametrize(
     "line", ["ic10000000iw9oc3ow9kw1", "ic3iw9oc30000000ow9kw3pw1", "ic3iw9oc10000000ow9kw1", "ic2iw1oc90000000ow1kw1"]
@@ -161,14 +163,13 @@ def test_plans_load_no_compiler() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.every(2)
-@pytest.mark.parametrize("isa", HOST)
-def test_slices_of_an_image_that_lie_on_padding(isa: str) -> None:
+@tiers("isa, step", [(isa, 27) for isa in HOST], every=2, long=[(isa, 9) for isa in HOST])
+def test_slices_of_an_image_that_lie_on_padding(isa: str, step: int) -> None:
     """From the second position on nothing is met, at distances beyond 64 bits of bytes."""
     one = problem("BWD_W f32 NXC mb1ic600iw5oc32ow600kw3sw1125899906842624pw0")
     operands = [np.moveaxis(np.ones(shape, np.float32), -1, 1) for shape in ((1, 5, 600), (1, 600, 32))]
     expected = evaluate_in_order(one, operands)
-    for each in plans_for(one, operands, empty(one), ISAS[isa], l2_bytes=1 << 12)[::9]:
+    for each in plans_for(one, operands, empty(one), ISAS[isa], l2_bytes=1 << 12)[::step]:
         assert_same_bits(run_plan(each, one, operands, empty(one)), expected, str(each))
 
 

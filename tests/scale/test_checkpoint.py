@@ -171,6 +171,7 @@ def test_an_out_that_was_made_anew_is_refused(tmp_path: Path) -> None:
     assert kept.load() == State(2, 3)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "line", ["BWD_D f32 NXC mb5ic3ih9iw4oc4oh9ow4kh3ph1kw1", "FWD_D bf16 NCX mb5ic2ih9iw4oc3oh9ow4kh1kw1"]
 )

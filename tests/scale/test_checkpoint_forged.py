@@ -92,7 +92,7 @@ JSON = st.recursive(
 
 
 @pytest.mark.parametrize("name", CALLS)
-@tiers("examples", [30], long=[500])
+@tiers("examples", [8], long=[500])
 def test_a_forged_head_is_a_file_error(examples: int, name: str, kept: Any) -> None:
     """Or it says what a call may save: then the call goes on from there, and ends."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,13 +14,14 @@ from convgrad.spec.derivatives import COTANGENT, ZEROS, derivative
 from convgrad.spec.operators import OPERATORS, Operator
 from tests.spec.derivative_rows import Call, names_of
 from tests.support.helpers import assert_same_bits, operands_of, random_case
-from tests.support.table_rows import rows
+from tests.support.tiers import tiers
 
 
-@pytest.mark.parametrize(
-    "seeds", [range(3), pytest.param(range(100, 130), marks=pytest.mark.long)], ids=["few", "many"]
+@tiers(
+    "op, seeds",
+    [(op, range(number % 3, number % 3 + 1)) for number, op in enumerate(OPERATORS)],
+    long=product(OPERATORS, [range(3), range(100, 130)]),
 )
-@rows
 def test_each_derivative_is_its_row(op: Operator, seeds: range) -> None:
     for seed in seeds:
         rng = np.random.default_rng([23, seed, OPERATORS.index(op)])

@@ -10,6 +10,7 @@ import pytest
 import convgrad
 from convgrad import error_bound
 from convgrad.formats import ACCUMULATIONS, F64, Format, round_to
+from tests.support.tiers import tiers
 
 CALL = {"strides": [1], "dilations": [1], "pads_begin": [1], "pads_end": [1], "weights_shape": [3, 2, 4]}
 OPERATOR = "ConvolutionBackwardWeights"
@@ -71,11 +72,12 @@ def test_sums_of_any_length_have_a_bound(terms: int) -> None:
 
 
 @pytest.mark.parametrize("fused", [True, False])
-def test_no_sum_in_few_bits_is_beyond_the_bound(fused: bool) -> None:
+@tiers("count", [60], long=[300])
+def test_no_sum_in_few_bits_is_beyond_the_bound(count: int, fused: bool) -> None:
     """Terms of every size in random trees, of products that are rounded or fused with an addition."""
     rng = np.random.default_rng(int(fused))
     fmt = ACCUMULATIONS["f8_e5m2"]
-    for _ in range(300):
+    for _ in range(count):
         terms = int(rng.integers(4, 60))
         x = np.ldexp(rng.choice([1.0, 1.25, 1.5, 1.75], terms), rng.integers(-6, 4, terms)) * rng.choice(
             [1, 1, 1, -1], terms

@@ -24,8 +24,8 @@ PADS: list[dict[str, Any]] = [
     {"auto_pad": "same_upper"},
     {"auto_pad": "same_lower"},
 ]
-SHARES = 4  # of the windows
-shares = tiers("pads, share", PADS, range(SHARES), every=3)
+SHARES = 12  # of the windows
+shares = tiers("pads, share", PADS, range(SHARES), every=11)
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def test_g6_data_gradient_lists_its_legal_extents(pads: dict[str, Any], share: i
     assert refused > 1000 / SHARES
 
 
-@tiers("pads, share", PADS[:2], range(SHARES), every=7)
+@tiers("pads, share", PADS[:2], range(SHARES), every=14)
 def test_g6_data_gradient_lists_the_pads_that_fit(pads: dict[str, Any], share: int) -> None:
     for window, dst, src in product(windows(pads, share), range(4), range(0, 16, 3)):
         dy, w, shape = (1, dst, 1), (window.kernel, 1, 1), (1, src, 1)
@@ -321,6 +321,7 @@ def test_long_lists_are_abbreviated_and_cost_no_memory(
     assert f"{label}{legal[0]}, {legal[1]}, ... {legal[-1]}" in str(messages[0])
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("stride", STRIDES)
 def test_g6_weight_gradient_lists_the_pads_that_fit(stride: int) -> None:
     """All sums of pads that fit, none of them negative."""

@@ -51,7 +51,7 @@ def test_a_function_refuses_odd_attributes_and_shapes(name: str, odd: str) -> No
             assert_refused(lambda given=given: function(*given, **known))  # type: ignore[misc]
 
 
-@tiers("named, odd", list(TAUGHT), list(ODD), every=11)
+@tiers("named, odd", list(TAUGHT), list(ODD), every=33)
 def test_a_hint_about_an_odd_value_ends(named: str, odd: str) -> None:
     if named in ("max_error", "out", "accumulate", "activation", "output_padding"):
         return  # options and attributes of the function

@@ -37,6 +37,7 @@ def brute_force(conv: Conv, role: str, given: dict[str, np.ndarray]) -> tuple[np
     return value, magnitude, terms
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("seed", range(40))
 def test_by_loops_over_everything(seed: int) -> None:
     rng = np.random.default_rng([11, seed])

@@ -31,6 +31,7 @@ def prepared_case(seed: int, kind: str) -> tuple[Case, Prepared]:
             return case, prepared
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("seed", range(60))
 def test_integers_are_exact(seed: int) -> None:
     case, prepared = prepared_case(seed, "integers")
@@ -38,6 +39,7 @@ def test_integers_are_exact(seed: int) -> None:
     assert_same_bits(evaluate_in_order(prepared.problem, prepared.operands), expected, case)
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("seed", range(60))
 def test_normal_numbers_keep_the_bound_of_the_height(seed: int) -> None:
     case, prepared = prepared_case(seed, "normal")

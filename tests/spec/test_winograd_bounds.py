@@ -93,6 +93,7 @@ PAIRS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.every(4)
 @PAIRS
 def test_what_underflows_is_counted(rows: Filtering, columns: Filtering, solves_for: SolvesFor) -> None:
     """Along both axes: of operands, of which a value is in several tiles; of a term of a sum; of a result."""
@@ -110,6 +111,7 @@ def test_what_underflows_is_counted(rows: Filtering, columns: Filtering, solves_
     assert back.sum(1).max() + lost[2].max() + 3 * divided <= allowed
 
 
+@pytest.mark.every(4)
 @PAIRS
 def test_values_grow_by_less_than_is_counted(rows: Filtering, columns: Filtering, solves_for: SolvesFor) -> None:
     """A value that is added on the way is at most 4 times what it is added to, an axis."""

@@ -123,6 +123,7 @@ def test_other_orders_pass(order: str) -> None:
     assert_weight_gradient(result, SRC, DIFF_DST, WEIGHTS.shape, **PADS)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_results_are_named(name: str) -> None:
     assertion, wrong, *operands = WRONG[name]

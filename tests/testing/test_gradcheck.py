@@ -47,6 +47,7 @@ RIGHT: dict[str, Any] = {
 }
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", RIGHT)
 @pytest.mark.parametrize("seed", range(5))
 def test_right_gradients(name: str, seed: int) -> None:
@@ -115,6 +116,7 @@ def test_gradients_that_are_left_out() -> None:
     assert second < 1e-11
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("offset", [0.0, 1.0, 1e3, 1e9])
 @pytest.mark.parametrize("count", [1, 5, 50])

@@ -19,6 +19,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from convgrad.torch import same_bits
+from tests.support.functions import share_functions
 from tests.training import fixed_cases, row_cases
 
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
@@ -86,4 +87,5 @@ def made(which: str) -> dict[str, list[str]]:
 
 
 if __name__ == "__main__":
+    share_functions()
     print(json.dumps(made(sys.argv[1])))

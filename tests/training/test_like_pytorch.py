@@ -209,6 +209,7 @@ ORDERS_OF_NORMS = "_cdist_forward _pdist_forward"  # of which only some are comp
 ODD = float("nan"), float("inf"), -float("inf"), -1.0, 1e39, 1e300
 
 
+@pytest.mark.every(5)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.parametrize("name", OPERATORS)

@@ -101,7 +101,7 @@ def bits(name: str, dtype: torch.dtype, last: bool, seed: int) -> list[bytes]:
     return [tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for tensor in tensors]
 
 
-@tiers("name, dtype, last", CASES, (torch.float32, torch.bfloat16), (False, True), every=3)
+@tiers("name, dtype, last", CASES, (torch.float32, torch.bfloat16), (False, True), every=5)
 def test_later_calls_have_the_bits_of_python_code(
     name: str, dtype: torch.dtype, last: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def test_exact_on_integers(name: str, last: bool) -> None:
             torch.testing.assert_close(a.double(), b.double(), rtol=0, atol=0)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
 @pytest.mark.parametrize("name", sorted(set(CASES) - {"convolution"}))
 def test_integers_become_the_types_of_pytorch(name: str, dtype: torch.dtype) -> None:
@@ -359,6 +360,7 @@ def test_batch_norm_is_computed_channel_by_channel(shape: tuple[int, ...], monke
     assert found == found[:1] * 3
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("shape", [(1, 1), (3, 7), (700, 96), (40, 1024), (3, 1025), (0, 5), (5, 0), (8200, 40)])
 def test_large_tensors_are_computed_row_by_row(

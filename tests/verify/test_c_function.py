@@ -150,6 +150,7 @@ def test_cases_that_a_signature_excludes(library: Path, said: Run) -> None:
     assert (code, "neither OW nor QW, and equal pads give another extent" in out) == (1, True)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(("size", "value"), {"N": 4, "C": 8, "O": 8, "KW": 3}.items())
 def test_a_size_that_a_function_does_not_get_is_one(size: str, value: int, library: Path, said: Run) -> None:
     """Else a right function for one image, one channel or one tap would be called wrong, or read beyond its arrays."""

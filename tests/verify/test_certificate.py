@@ -75,7 +75,7 @@ def some(shape: tuple[int, ...], count: int = 4) -> list[tuple[int, ...]]:
     return [tuple(int(rng.integers(extent)) for extent in shape) for _ in range(count)]
 
 
-@tiers("kind, case", ["normal", "adversarial", "integers"], CASES, every=5)
+@tiers("kind, case", ["normal", "adversarial", "integers"], CASES, every=15)
 def test_what_is_concluded_is_what_the_reference_says(case: Any, kind: Any) -> None:
     prepared, got, how = called(case, kind)
     reference = certify(prepared.problem, prepared.operands)
@@ -209,7 +209,7 @@ def raw_of(one: Any, prepared: Prepared, old: np.ndarray | None = None) -> dict[
     return raw if old is None else {**raw, "old": old.tobytes()}
 
 
-@tiers("case", CASES, every=3)
+@tiers("case", CASES, every=9)
 @pytest.mark.parametrize("adds", [False, True])
 def test_terms_are_those_of_the_operands(case: Any, adds: bool) -> None:
     inputs = inputs_of(case, "normal")

@@ -19,6 +19,7 @@ from convgrad.verify.wide import exact_sum
 from tests.support.helpers import operands_of, random_case
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("chunk", [2, sums.CHUNK])
 def test_values_and_errors_against_fractions(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With chunks of 2 what joins miss counts; pieces of 64 numbers are many; taps are met one by one or together."""

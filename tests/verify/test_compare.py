@@ -88,6 +88,7 @@ JUDGED = {
 }
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("got", GOT, ids=str)
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("case", JUDGED)
@@ -106,7 +107,7 @@ def test_what_is_right_where_something_is_not_finite(case: str, sign: int, got: 
     assert str(verdict).startswith("ok" if is_right else "WRONG: 1 of 1 elements")
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(10)
 @pytest.mark.parametrize("got", GOT, ids=str)
 @pytest.mark.parametrize("value", [3.0, 70000.0, INF, NAN])
 @pytest.mark.parametrize("type_name", FORMATS)
@@ -179,6 +180,7 @@ def filled(line: str, kind: Kind) -> tuple[Problem, exact_result.Answer]:
     return one, exact_result.evaluate(one, fill(replace(one, layouts=("NCX",) * 3), shapes, kind, 0))
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("kind", ["integers", "normal"])
 @pytest.mark.parametrize("wrong", WRONG)
 def test_wrong_results_of_long_sums_are_found(wrong: str, kind: Kind) -> None:

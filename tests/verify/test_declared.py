@@ -56,6 +56,7 @@ def test_the_least_depth_is_that_of_the_best_tree(accumulation: str, bias: bool,
         assert min_height(call.problem, kept) == least(terms, bias + accumulate, kept is F64)
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("fmt", ["f32", "bf16", "f64", "f8_e4m3"])
 @pytest.mark.parametrize("accumulate", [False, True])
 @pytest.mark.parametrize("terms", [1, 2, 3, 4, 5, 9, 16, 17, 100])

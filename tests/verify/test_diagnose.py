@@ -35,7 +35,7 @@ def applies(defect: str) -> Plant:
     raise AssertionError(f"no role has {defect}")
 
 
-@tiers("defect", list(WRONG), every=5)
+@tiers("defect", list(WRONG), every=10)
 def test_a_planted_defect_is_named(defect: str) -> None:
     verdict = verdict_of(defect, applies(defect) if defect != "output truncated" else plant("dst", 200, "bf16"))
     assert verdict is not None

@@ -48,6 +48,7 @@ def cut_off(values: Array, fmt: Format) -> Array:
     return np.ldexp(np.trunc(np.ldexp(values, -last)), last)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("line", [*GEOMETRIES, "BWD_WB {} NXC mb2ic1ih9oc7oh9kh3ph1"])
 @pytest.mark.parametrize(("operand", "output"), TYPES, ids="-".join)
 def test_cutting_bits_off_is_told_from_rounding(line: str, operand: str, output: str) -> None:
@@ -78,6 +79,7 @@ def test_the_engine_rounds_to_nearest(line: str) -> None:
         assert np.array_equal(got, certify(problem, operands).rounded(problem.output_format))
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("line", GEOMETRIES)
 @pytest.mark.parametrize("operand", ALL_TYPES)
 def test_what_is_adversarial(line: str, operand: str) -> None:

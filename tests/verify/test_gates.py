@@ -46,6 +46,7 @@ def scaled(share: float) -> Kernel:
     return Kernel("scaled", lambda p: p.sums() * (1 + share))
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("gate", [gate for gate in GATES if gate != "PCC 0.99"])
 def test_gate_accepts_exact_and_rejects_twice(gate: str, monkeypatch: pytest.MonkeyPatch) -> None:
     skip_without_library(gate)
@@ -91,6 +92,7 @@ def test_right_kernel_is_near_the_exact_result(name: str, monkeypatch: pytest.Mo
         assert np.abs(got - exact).max() <= (0.05 if "bf16" in name or "tf32" in name else 1e-5) * np.abs(exact).max()
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_differs_from_the_exact_result(name: str) -> None:
     compute, declared = MUTANTS[name]

@@ -68,7 +68,7 @@ ENDS: dict[str, Callable[[], bool]] = {
 }
 
 
-@tiers("end", list(ENDS), every=5)
+@tiers("end", list(ENDS), every=10)
 def test_what_a_function_starts_ends_with_it(end: str) -> None:
     """Its child, a child that it stops, a program, a session of its own, and an orphan of such a session."""
     assert ENDS[end]()

@@ -56,6 +56,7 @@ def test_mixed_accumulation_is_named(loops: str, dtype: str) -> None:
     assert defect.detail.startswith(f"{LOOPS[loops]}, the same bits at ")
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("order", ["images reversed", "rows reversed"])
 def test_another_order_of_bf16_sums_is_not_named_by_its_loops(order: str) -> None:
     one = plant("weights", 2_000, "bf16")
@@ -82,6 +83,7 @@ def test_right_bf16_results_have_no_mixed_accumulation() -> None:
     assert (tally.named, tally.alarms) == ([], [])
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("terms", "defect"), [(200, "bf16 partials, 2"), (2_000, "tf32 accumulation of blocks")])
 def test_other_partial_sums_are_not_those_of_a_loop(terms: int, defect: str) -> None:
     """A replay must also have the bits of the wrong elements that it does not explain."""

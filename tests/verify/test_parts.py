@@ -79,7 +79,7 @@ def test_parts_have_the_sums_of_the_whole(number: int) -> None:
     assert_same_bits(exact_of(prepared, maximum=most), exact_of(prepared), case)
 
 
-@tiers("number", range(12), every=3)
+@tiers("number", range(12), every=6)
 def test_parts_have_the_verdict_of_the_whole(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a right result, of one that is off at an element, and of a second one that is off as much."""
     monkeypatch.setattr(claims, "DIAGNOSED", 0)

@@ -59,7 +59,7 @@ OURS = (
 )
 
 
-@tiers("line", OURS, every=2)
+@tiers("line", OURS, every=4)
 def test_our_own_order_is_the_specified_one(line: str) -> None:
     order = revealed(line)
     problem = notation.problem(line)
@@ -121,13 +121,14 @@ def test_31_bf16_channels_are_still_added_in_pairs() -> None:
     assert order.tree.terms == (0, 1, *(term ^ 1 for term in range(2, 30)), 30)
 
 
-def test_the_depth_of_a_long_sum_of_two_chains_is_an_upper_limit() -> None:
+@tiers("channels", [128], long=[512])
+def test_the_depth_of_a_long_sum_of_two_chains_is_an_upper_limit(channels: int) -> None:
     def add(terms: Array) -> Array:
         blocks = [chain(b[::2]) + chain(b[1::2]) for b in np.split(terms, len(terms) // 32)]
         return tree(blocks)
 
-    order = of_orders(add, 4608)
-    specified = order_of(notation.problem("FWD_D bf16 NXC mb1ic512ih8oc32oh8kh3ph1"))
+    order = of_orders(add, 9 * channels)
+    specified = order_of(notation.problem(f"FWD_D bf16 NXC mb1ic{channels}ih8oc32oh8kh3ph1"))
     assert (order.terms, order.impossible) == (specified.terms, "")
     assert specified.height <= order.height <= 1.25 * specified.height
 

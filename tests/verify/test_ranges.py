@@ -34,7 +34,7 @@ def named(verdict: Verdict, name: str, *details: str) -> bool:
     return verdict.defects == (name,) and all(one in verdict.found[0].detail for one in details)
 
 
-@tiers("tile, axis, kind", [2, 3, 4, 5, 6, 7, 8], [2, 3], KINDS, every=3)
+@tiers("tile, axis, kind", [2, 3, 4, 5, 6, 7, 8], [2, 3], KINDS, every=9)
 def test_a_last_tile_that_overlaps_the_one_before(tile: int, axis: int, kind: str) -> None:
     """Of rows or columns of a weight gradient, which has ten of each."""
     p = of_kind(PLANTS["weights"], kind)
