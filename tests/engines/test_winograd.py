@@ -137,6 +137,14 @@ def test_kernels_of_other_sizes_have_the_specified_bits(
     has_specified_bits(direction, line, names[which], isa, fmt)
 
 
+@runs
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.usefixtures("eight_cores")
+def test_an_axis_that_is_summed_directly_has_the_specified_bits(direction: str) -> None:
+    """Its taps are reversed in data gradients."""
+    has_specified_bits(direction, "mb1ic32id3ih4iw4oc33od3oh4ow4kd3kh3kw3pd1ph1pw1", "1x2x2", HOST[-1])
+
+
 MANY = ("mb1ic33ih18iw270oc32oh18ow270kh3kw3ph1pw1", "mb2ic32ih118oc32oh118kh3ph1",
         "mb2ic33id3ih40iw40oc32od3oh40ow40kd3kh3kw3pd1ph1pw1")  # fmt: skip
 
