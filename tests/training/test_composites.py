@@ -140,6 +140,9 @@ WRONG: dict[str, Callable[[], object]] = {
     "addr": lambda: torch.addr(torch.ones(2, 2), torch.ones(2, 2), torch.ones(2)),
     "offsets": lambda: F.embedding_bag(torch.tensor([1, 2]), torch.ones(5, 8), torch.tensor([0, 3])),
     "the first offset": lambda: F.embedding_bag(torch.tensor([1, 2]), torch.ones(5, 8), torch.tensor([1])),
+    "one weight for two indices": lambda: torch.embedding_bag(
+        torch.ones(5, 8), torch.tensor([1, 2]), torch.tensor([0]), False, 0, False, torch.ones(1)
+    ),
     "an index": lambda: F.embedding_bag(torch.tensor([[1, 7]]), torch.ones(5, 8)),
     "lengths": lambda: F.ctc_loss(torch.ones(3, 1, 5), torch.tensor([[1]]), (4,), (1,)),
     "a negative length": lambda: F.ctc_loss(torch.ones(3, 1, 5), torch.tensor([[1]]), (-1,), (1,)),
@@ -225,3 +228,9 @@ def test_distances_of_vectors_without_numbers_are_0() -> None:
 def test_logit_of_bools() -> None:
     with same_bits():
         assert torch.logit(torch.tensor([True, False])).tolist() == [float("inf"), -float("inf")]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_ctc_in_16_bits_is_refused(dtype: torch.dtype) -> None:
+    with same_bits(), pytest.raises(UnsupportedError, match="_ctc_loss has no specified order"):
+        F.ctc_loss(torch.ones(3, 1, 5, dtype=dtype), torch.tensor([[1]]), (3,), (1,))

@@ -14,6 +14,7 @@ from convgrad.torch.training.row import (
     OF_OPERATOR,
     SEQUENTIAL,
     SERVE,
+    TYPE_CURE,
     UnservedError,
     common_type,
     composite,
@@ -165,6 +166,8 @@ def bags_of_rows(
     sizes = bounds.diff()
     if (len(offsets) and offsets[0] != 0) or (sizes < 0).any() or sizes.sum() != len(indices):
         raise RuntimeError("embedding_bag: offsets must begin with 0, ascend, and not exceed the number of indices")
+    if per_sample_weights is not None and per_sample_weights.shape != indices.shape:
+        raise RuntimeError(f"embedding_bag: each index needs a weight; got {per_sample_weights.shape} weights")
     bags = torch.repeat_interleave(torch.arange(len(sizes)), sizes.long())
     used, of_bags = indices, bags
     if padding_idx >= 0:
@@ -199,8 +202,11 @@ def ctc_loss(
     """Return the negative logarithm of the probability of all paths that spell each target, and nothing.
 
     A path is in one of the states blank, label 1, blank, label 2, ..., blank. ``paths`` has the logarithm of the
-    probability of the paths in each state.
+    probability of the paths in each state. Gradients are those of this formula; PyTorch's also have the terms
+    exp(log_probs), which the gradient of log_softmax cancels.
     """
+    if log_probs.dtype in LOW:
+        raise UnservedError(f"has no specified order for {log_probs.dtype}", TYPE_CURE)
     (time, batch, _), longest = log_probs.shape, int(max(target_lengths, default=0))
     steps, lengths = (torch.as_tensor(numbers).long() for numbers in (input_lengths, target_lengths))
     if not log_probs.numel():
