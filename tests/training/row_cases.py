@@ -155,6 +155,7 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
     },
     "scaled_dot_product_attention": (lambda d: (d(2, 3, 5, 8), d(2, 3, 7, 8), d(2, 3, 7, 8)), {"is_causal": True}),
     "linear": (lambda d: (d(2, 5, 8), d(4, 8), d(4)), {}),
+    "tensordot": (lambda d: (d(2, 5, 8), d(5, 2, 8), [0, 1, 2], [1, 0, 2]), {}),
     "mkldnn_rnn_layer": (
         lambda d: (d(5, 3, 4), d(24, 4), d(24, 6), d(24), d(24), d(3, 6), d(3, 6), True, [], 2, 6, 1, *(True,) * 4),
         {},

@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional as F
 
 import convgrad
+from convgrad.errors import UnsupportedError
 from convgrad.torch import same_bits
 
 pytestmark = pytest.mark.usefixtures("installed")
@@ -140,8 +141,20 @@ WRONG: dict[str, Callable[[], object]] = {
     "addr": lambda: torch.addr(torch.ones(2, 2), torch.ones(2, 2), torch.ones(2)),
     "offsets": lambda: F.embedding_bag(torch.tensor([1, 2]), torch.ones(5, 8), torch.tensor([0, 3])),
     "the first offset": lambda: F.embedding_bag(torch.tensor([1, 2]), torch.ones(5, 8), torch.tensor([1])),
+    "one weight for two indices": lambda: torch.embedding_bag(
+        torch.ones(5, 8), torch.tensor([1, 2]), torch.tensor([0]), False, 0, False, torch.ones(1)
+    ),
     "an index": lambda: F.embedding_bag(torch.tensor([[1, 7]]), torch.ones(5, 8)),
     "lengths": lambda: F.ctc_loss(torch.ones(3, 1, 5), torch.tensor([[1]]), (4,), (1,)),
+    "a negative length": lambda: F.ctc_loss(torch.ones(3, 1, 5), torch.tensor([[1]]), (-1,), (1,)),
+    "too few labels": lambda: F.ctc_loss(torch.ones(3, 2, 5), torch.tensor([[1], [2]]), (3, 3), (2, 2)),
+    "too few texts": lambda: F.ctc_loss(torch.ones(3, 2, 5), torch.tensor([[1, 2]]), (3, 3), (2, 2)),
+    "no steps": lambda: F.ctc_loss(torch.ones(0, 1, 5), torch.tensor([[1]]), (0,), (1,)),
+    "cross of two types": lambda: torch.linalg.cross(torch.ones(3), torch.ones(3).double()),
+    "cross along no axis": lambda: torch.linalg.cross(torch.ones(3), torch.ones(3), dim=7),
+    "addbmm of four axes": lambda: torch.addbmm(torch.ones(2, 2), torch.ones(3, 2, 1, 4), torch.ones(3, 4, 2)),
+    "renorm of a vector": lambda: torch.renorm(torch.ones(4), 2, 0, 1.0),
+    "renorm along no axis": lambda: torch.renorm(torch.ones(4, 2), 2, 5, 1.0),
     "one text of another length": lambda: F.ctc_loss(torch.ones(3, 1, 5), torch.tensor([1, 2]), (3,), (1,)),
 }
 
@@ -178,3 +191,73 @@ def test_orthogonal_weights_have_the_same_bits_on_more_threads(last: int) -> Non
     assert torch.equal(*found)
     rows = weight if last else weight.T
     torch.testing.assert_close(rows @ rows.T, torch.eye(len(rows)), rtol=0, atol=1e-5)
+
+
+IN_16_BITS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "logit": lambda x: torch.logit(x / 1024),
+    "renorm": lambda x: torch.renorm(x * 32, 2, 0, 1.0),
+    "addr": lambda x: torch.addr(x, x[:, 0] / 64, x[0] / 64),
+}
+
+
+@pytest.mark.parametrize("name", IN_16_BITS)
+def test_16_bits_are_computed_in_f32(name: str) -> None:
+    """Norms, and the gradient of a logarithm of odds, exceed f16 in between."""
+    x = torch.linspace(100, 1023, 1200).reshape(3, 400).half()
+
+    def outcome(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = x.detach().requires_grad_()
+        y = IN_16_BITS[name](x)
+        return y, torch.autograd.grad(y.float().sum(), x)[0]
+
+    with same_bits():
+        found = outcome(x)
+    for ours, exact in zip(found, outcome(x.double()), strict=True):
+        assert ours.dtype == torch.float16
+        torch.testing.assert_close(ours.double(), exact, rtol=6e-3, atol=1e-3)
+
+
+COMPLEX: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "cross": lambda x: torch.linalg.cross(x, x),
+    "addr": lambda x: torch.addr(x, x[0], x[0]),
+    "addbmm": lambda x: torch.addbmm(x, x[None], x[None]),
+    "deg2rad": torch.deg2rad,
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_numbers_are_refused(name: str) -> None:
+    with same_bits(), pytest.raises(UnsupportedError, match=name):
+        COMPLEX[name](torch.ones(3, 3, dtype=torch.complex64))
+
+
+def test_addr_has_the_types_of_pytorch() -> None:
+    x, ints = torch.ones(2, 3), torch.arange(2)
+    for call in (
+        lambda: torch.addr(x, ints, x[0]),
+        lambda: torch.addr(x, x[:, 0].bfloat16(), x[0]),
+        lambda: torch.addr(x.double(), x[:, 0].double(), x[0].double()),
+    ):
+        plain = call()
+        with same_bits(), torch.autocast("cpu", dtype=torch.bfloat16):
+            found = call()
+        assert torch.equal(plain, found)
+        assert plain.dtype == found.dtype
+
+
+def test_distances_of_vectors_without_numbers_are_0() -> None:
+    with same_bits():
+        for p in (1.0, 2.0, float("inf")):
+            assert torch.equal(torch.cdist(torch.ones(2, 0), torch.ones(3, 0), p), torch.zeros(2, 3))
+            assert torch.equal(F.pdist(torch.ones(3, 0), p), torch.zeros(3))
+
+
+def test_logit_of_bools() -> None:
+    with same_bits():
+        assert torch.logit(torch.tensor([True, False])).tolist() == [float("inf"), -float("inf")]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_ctc_in_16_bits_is_refused(dtype: torch.dtype) -> None:
+    with same_bits(), pytest.raises(UnsupportedError, match="_ctc_loss has no specified order"):
+        F.ctc_loss(torch.ones(3, 1, 5, dtype=dtype), torch.tensor([[1]]), (3,), (1,))

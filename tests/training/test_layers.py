@@ -152,3 +152,29 @@ def test_attention_of_heads_has_the_same_bits_without_gradients(
             found = layer(x, x, x, **options)
     for ours, theirs in zip(found, expected, strict=True):
         assert (ours is None and theirs is None) or torch.equal(ours, theirs)
+
+
+SHARED = {
+    "attention": lambda x: nn.functional.scaled_dot_product_attention(x, x, x) + x,
+    "tensordot": lambda x: torch.tensordot(x, x, 4),
+    "tensordot of two axes": lambda x: torch.tensordot(x, x, ([0, 1], [0, 1])),
+    "inner": lambda x: torch.inner(x[0, 0, :, 0], x[0, 0, :, 0]),
+    "inner in vmap": lambda x: torch.func.vmap(lambda y: torch.inner(y, y))(x[0, 0].T),
+    "linear": lambda x: nn.functional.linear(x, x[0, 0], x[0, 0, :, 0]) + x.sum(-1, keepdim=True),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", SHARED)
+def test_strides_change_neither_values_nor_gradients(name: str, dtype: torch.dtype) -> None:
+    """Autograd adds the gradients of a shared tensor in the order of the nodes, which copies must not change."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 4, 50, 16, dtype=dtype)
+    found = set()
+    for axis in (1, 3):
+        moved = x.transpose(axis, -1).clone(memory_format=torch.contiguous_format).transpose(axis, -1)
+        moved.requires_grad_()
+        with same_bits():
+            y = SHARED[name](moved)
+            found.add(digest([y, *torch.autograd.grad((y * y).sum(), moved)]))
+    assert len(found) == 1

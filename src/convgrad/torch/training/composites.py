@@ -9,12 +9,15 @@ import torch
 from torch import Tensor
 
 from convgrad.torch.training.row import (
+    LOW,
     NO_SUM,
     OF_OPERATOR,
     SECTIONS,
     SEQUENTIAL,
     SERVE,
+    TYPE_CURE,
     UnservedError,
+    common_type,
     composite,
     result_type,
     row,
@@ -30,10 +33,12 @@ LOST = -1e29  # a logarithm below this one is that of a path that does not exist
     "logit", formula="log(x / (1 - x)), x clamped to [eps, 1 - eps]", order=NO_SUM, bound=OF_PARTS, integers=SERVE
 )
 def logit(x: Tensor, eps: float | None = None) -> Tensor:
-    """Return the logarithm of the odds."""
+    """Return the logarithm of the odds, in f32 for 16 bits, where the gradient of 1 - x overflows."""
+    dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
+    odds = x.float() if dtype in LOW else x.to(dtype)
     if eps is not None and eps >= 0:
-        x = x.clamp(eps, 1 - eps)
-    return torch.log(x / (1 - x))
+        odds = odds.clamp(eps, 1 - eps)
+    return torch.log(odds / (1 - odds)).to(dtype)
 
 
 @composite("deg2rad", formula="x * (pi / 180)", order=NO_SUM, bound="1 ulp", integers=SERVE)
@@ -60,8 +65,9 @@ def hypot(x: Tensor, y: Tensor) -> Tensor:
 @composite("linalg_cross", formula="a[1] b[2] - a[2] b[1], and so on", order=NO_SUM, bound=OF_PARTS)
 def cross(a: Tensor, b: Tensor, *, dim: int = -1) -> Tensor:
     """Return the cross product of vectors along an axis."""
-    if a.dim() != b.dim() or not a.shape[dim] == b.shape[dim] == 3:
-        raise RuntimeError(f"linalg.cross: inputs must have 3 elements along dim {dim}; got {a.shape}, {b.shape}")
+    if a.dim() != b.dim() or a.dtype != b.dtype or not a.size(dim) == b.size(dim) == 3:
+        kinds = [(tuple(x.shape), x.dtype) for x in (a, b)]
+        raise RuntimeError(f"linalg.cross: inputs must have one type, and 3 elements along dim {dim}; got {kinds}")
     following, previous = (torch.tensor(places) for places in ((1, 2, 0), (2, 0, 1)))
     first = a.index_select(dim, following) * b.index_select(dim, previous)
     return first - a.index_select(dim, previous) * b.index_select(dim, following)
@@ -70,23 +76,31 @@ def cross(a: Tensor, b: Tensor, *, dim: int = -1) -> Tensor:
 @composite("renorm", formula="x * (maxnorm / (norm + 1e-7)) where norm > maxnorm", order=OF_OPERATOR, bound=OF_PARTS)
 def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """Return slices whose norms are at most ``maxnorm``."""
-    if not (p > 0 and maxnorm >= 0):
-        raise RuntimeError(f"renorm: p must be positive, and maxnorm at least 0; got {p}, {maxnorm}")
-    dim = dim % x.dim()
-    norms = torch.linalg.vector_norm(x, p, [axis for axis in range(x.dim()) if axis != dim], keepdim=True)
-    return x * torch.where(norms > maxnorm, maxnorm / (norms + 1e-7), 1.0).to(x.dtype)
+    if not (p > 0 and maxnorm >= 0 and x.dim() > 1):
+        raise RuntimeError(
+            f"renorm: p must be positive, maxnorm at least 0, and x have 2 axes; got {p}, {maxnorm}, {x.shape}"
+        )
+    others = [axis for axis in range(x.dim()) if axis not in (dim, dim + x.dim())]
+    x.size(dim)  # raises if there is no such axis
+    wide = x.float() if x.dtype in LOW else x  # norms may exceed f16
+    norms = torch.linalg.vector_norm(wide, p, others, keepdim=True)
+    return (wide * torch.where(norms > maxnorm, maxnorm / (norms + 1e-7), 1.0)).to(x.dtype)
 
 
 @composite("addr", formula="beta * x + alpha * (a b^T)", order=NO_SUM, bound=OF_PARTS)
 def plus_outer(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """Return a matrix plus an outer product."""
-    return torch.addmm(x, a.unsqueeze(1), b.unsqueeze(0), beta=beta, alpha=alpha)
+    """Return a matrix plus an outer product, rounded to 16 bits once."""
+    if a.dim() != 1 or b.dim() != 1:
+        raise RuntimeError(f"addr: expected two vectors; got {a.shape}, {b.shape}")
+    dtype, (x, a, b) = common_type(x, a, b)
+    added, outer = x.expand(len(a), len(b)), alpha * (a.unsqueeze(1) * b)
+    return (outer if beta == 0 else beta * added + outer).to(dtype)
 
 
 @composite("addbmm", formula="addmm of the matrices side by side", order=OF_OPERATOR, bound="that of addmm")
 def plus_products(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return a matrix plus the sum of the products of two batches of matrices."""
-    if a.shape[0] != b.shape[0] or a.shape[-1] != b.shape[1]:
+    if not a.dim() == b.dim() == 3 or a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
         raise RuntimeError(f"addbmm: batches of matrices do not match; got {a.shape}, {b.shape}")
     return torch.addmm(x, a.transpose(0, 1).flatten(1), b.flatten(0, 1), beta=beta, alpha=alpha)
 
@@ -96,14 +110,19 @@ def distances(a: Tensor, b: Tensor, p: float, compute_mode: int | None) -> Tenso
     """Return the distances of all rows of ``a`` from all rows of ``b``."""
     if not p >= 0:
         raise RuntimeError(f"cdist: p must be at least 0; got {p}")
-    return torch.linalg.vector_norm(a.unsqueeze(-2) - b.unsqueeze(-3), p, -1)
+    return _norms(a.unsqueeze(-2) - b.unsqueeze(-3), p)
 
 
 @composite("_pdist_forward", formula="norm(x[i] - x[j]) for i < j", order=OF_OPERATOR, bound=OF_PARTS)
 def distances_within(x: Tensor, p: float = 2.0) -> Tensor:
     """Return the distances of the rows of a matrix from each other."""
     i, j = torch.triu_indices(len(x), len(x), 1)
-    return torch.linalg.vector_norm(x[i] - x[j], p, -1)
+    return _norms(x[i] - x[j], p)
+
+
+def _norms(differences: Tensor, p: float) -> Tensor:
+    """Return the norms of the last axis; those of empty vectors are 0, also the largest one."""
+    return torch.linalg.vector_norm(differences, p if differences.shape[-1] else 2.0, -1)
 
 
 @composite("rrelu_with_noise", formula="x * noise, noise uniform where x <= 0, else 1", order=NO_SUM, bound="0.5 ulp")
@@ -149,6 +168,8 @@ def bags_of_rows(
     sizes = bounds.diff()
     if (len(offsets) and offsets[0] != 0) or (sizes < 0).any() or sizes.sum() != len(indices):
         raise RuntimeError("embedding_bag: offsets must begin with 0, ascend, and not exceed the number of indices")
+    if per_sample_weights is not None and per_sample_weights.shape != indices.shape:
+        raise RuntimeError(f"embedding_bag: each index needs a weight; got {per_sample_weights.shape} weights")
     bags = torch.repeat_interleave(torch.arange(len(sizes)), sizes.long())
     used, of_bags = indices, bags
     if padding_idx >= 0:
@@ -183,14 +204,22 @@ def ctc_loss(
     """Return the negative logarithm of the probability of all paths that spell each target, and nothing.
 
     A path is in one of the states blank, label 1, blank, label 2, ..., blank. ``paths`` has the logarithm of the
-    probability of the paths in each state.
+    probability of the paths in each state. Gradients are those of this formula; PyTorch's also have the terms
+    exp(log_probs), which the gradient of log_softmax cancels.
     """
+    if log_probs.dtype in LOW:
+        raise UnservedError(f"has no specified order for {log_probs.dtype}", TYPE_CURE)
     (time, batch, _), longest = log_probs.shape, int(max(target_lengths, default=0))
     steps, lengths = (torch.as_tensor(numbers).long() for numbers in (input_lengths, target_lengths))
-    if steps.shape != (batch,) or lengths.shape != (batch,) or (steps > time).any() or (lengths < 0).any():
+    if not log_probs.numel():
+        raise RuntimeError("ctc_loss: log_probs must not be empty")
+    is_fit = steps.shape == lengths.shape == (batch,) and not ((steps > time) | (steps < 0) | (lengths < 0)).any()
+    if not is_fit:
         raise RuntimeError(f"ctc_loss: lengths must fit log_probs {log_probs.shape}; got {steps}, {lengths}")
     if targets.dim() == 1:
         targets = torch.nn.utils.rnn.pad_sequence(list(targets.split(lengths.tolist())), True)
+    if targets.shape[0] != batch or targets.shape[1] < longest:
+        raise RuntimeError(f"ctc_loss: targets must have {batch} rows of {longest} labels or more; got {targets.shape}")
     states = torch.full((batch, 2 * longest + 1), blank)
     within = torch.arange(longest) < lengths.unsqueeze(1)
     states[:, 1::2] = torch.where(within, targets[:, :longest].long(), blank)

@@ -27,6 +27,7 @@ from convgrad.torch.training.replacements import (
 from convgrad.torch.training.row import Function
 
 _CPU, _AUTOGRAD = "CPU", "AutogradCPU"
+_VMAP = "FuncTorchBatched"
 _NO_ROW = None, ""
 _UNSERVED = ("SparseCPU", "SparseCsrCPU", "QuantizedCPU", "NestedTensorCPU")  # layouts of no row
 _ONEDNN = "MkldnnCPU"  # the layout of oneDNN, whose arithmetic depends on the processor, that of fixed operators too
@@ -176,7 +177,9 @@ class _Installation:
         """Return the function that computes or refuses an operator in the context, and calls ATen elsewhere."""
         if (name, key) not in self._kernels:
             original = torch.library.get_kernel(name, torch._C._dispatch_key_parse(key)).call_boxed
-            row, stores = rows().get(name.removeprefix("aten::"), _NO_ROW) if key in (_CPU, _AUTOGRAD) else _NO_ROW
+            row, stores = (
+                rows().get(name.removeprefix("aten::"), _NO_ROW) if key in (_CPU, _AUTOGRAD, _VMAP) else _NO_ROW
+            )
             if row is None:
                 kernel = refusing(name, key, original)
             elif row.records:
@@ -201,6 +204,8 @@ def _replaced() -> Iterator[tuple[str, str]]:
         row, _ = rows().get(name.removeprefix("aten::"), _NO_ROW)
         if row is not None and row.records:  # first, because a kernel for CPUs changes which one autograd has
             yield name, _AUTOGRAD
+            if has(name, f"{_VMAP}Decomposition"):  # torch.func.vmap makes it of others before autograd
+                yield name, _VMAP
         if row is not None if group == OURS else group == VARIES and has_own:
             yield name, _CPU
         keys = unserved if group != FIXED_GROUP else ()

@@ -81,12 +81,21 @@ def lstm(
 )
 def attention(query: Tensor, key: Tensor, value: Tensor, *args: object, original: Function, **kwargs: object) -> Tensor:
     """Return attention by the formula that ATen chooses, which must not depend on strides."""
-    operands = [
-        x.clone(memory_format=torch.contiguous_format) if x.dim() and x.stride(-1) != 1 else x
-        for x in (query, key, value)
-    ]
+    operands = [_with_strides(x, not x.dim() or x.stride(-1) == 1) for x in (query, key, value)]
     result: Tensor = original(*operands, *args, **kwargs)
     return result
+
+
+@composite("tensordot", formula="mm of the operands as matrices, or dot", order=OF_OPERATOR, bound="that of mm")
+def contraction(a: Tensor, b: Tensor, *axes: Sequence[int], original: Function) -> Tensor:
+    """Return sums of products; ATen calls `dot` for all axes of contiguous tensors, and else `mul` and `sum`."""
+    result: Tensor = original(*[_with_strides(x, x.is_contiguous()) for x in (a, b)], *axes)
+    return result
+
+
+def _with_strides(x: Tensor, has_them: bool) -> Tensor:
+    """Return a contiguous copy, or a view: autograd adds gradients in the order of such nodes, which must not vary."""
+    return x.view_as(x) if has_them else x.clone(memory_format=torch.contiguous_format)
 
 
 @composite(

@@ -157,8 +157,14 @@ def recording(name: str, row: OperatorRow, original: Function) -> Function:
     of_aten = "original" in inspect.signature(row.function).parameters
 
     def kernel(keys: Keys, *args: object, **kwargs: object) -> object:
-        passes = row.integers == PASS and not any(map(torch.is_floating_point, tensors_in(args)))
-        if current() is None or passes:
+        if current() is None:
+            return original(keys, *args, **kwargs)
+        tensors = list(tensors_in(args))
+        dtype = next((tensor.dtype for tensor in tensors if tensor.is_complex()), None)
+        if dtype is not None:
+            reason = UnservedError(f"has no specified order for {dtype}", COMPLEX_CURE)
+            return _refused(name, reason, original, keys, args, kwargs)
+        if row.integers == PASS and not any(map(torch.is_floating_point, tensors)):
             return original(keys, *args, **kwargs)
         try:
             return row.function(*args, **kwargs, **({"original": partial(original, keys)} if of_aten else {}))
