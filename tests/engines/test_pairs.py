@@ -17,10 +17,12 @@ from convgrad.formats import F32
 from convgrad.plan.machine import ISAS, Isa
 from convgrad.plan.pairs import MIN_EXPONENT_SUM
 from convgrad.plan.recipe import Chosen
+from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from tests.engines.pair_hashes import ALWAYS, NEVER
 from tests.engines.test_compile import inner_loops, spec_of
 from tests.support.engine_helpers import HOST, Array, empty, made, modelled, plans_for, run_plan
+from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
 
 
@@ -109,3 +111,15 @@ def test_the_inner_loop_of_pairs_is_ideal(shape: tuple[int, int], compact: bool)
     assert sum("dpbf16ps" in line for line in pairs) == rows * vectors
     assert sum("vfmadd231ps" in line for line in singles) == rows * vectors
     assert not [line for line in pairs if "(%rsp)" in line], "spills"
+
+
+@pytest.mark.skipif(not HOST, reason="no generated kernels run here")
+@pytest.mark.parametrize("channels", ["ic8oc17", "ic3oc17", "g16ic16oc16"])
+def test_positions_far_apart_are_no_pairs(channels: str) -> None:
+    """Their distance in bytes, modulo 2**64, may be anything: packing would write beyond its panel."""
+    for stride in (2**31, 2**59 - 1, 2**59 - 2**30):
+        one, operands = made(f"BWD_W bf16 NXC {channels}mb2iw2ow2kw2sw{stride}pw{stride}")
+        expected = evaluate_in_order(one, operands)
+        found = plans_for(one, operands, empty(one), with_pairs("flushed"))
+        assert not any(plan.in_pairs for plan in found)
+        assert_same_bits(run_plan(found[0], one, operands, empty(one)), expected, found[0])

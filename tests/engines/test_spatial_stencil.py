@@ -9,20 +9,21 @@ import numpy as np
 import pytest
 
 from convgrad.engines.llvm import isas
-from convgrad.formats import F32
+from convgrad.formats import BF16, F32
 from convgrad.notation import problem
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.pairs import MIN_EXPONENT_SUM
 from convgrad.plan.passes import dense_view, plan, plans, tables
 from convgrad.plan.stencils.spatial import SpatialStencilPlan, unsupported
 from convgrad.plan.stencils.spatial_schedule import ALONG, PART, TABLES, TASK
+from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
-from tests.engines.guarded import run_guarded
+from tests.engines.guarded import Placed, run_guarded
 from tests.engines.plan_rows import AWAY
 from tests.engines.test_pairs import taken, with_pairs
 from tests.support.engine_helpers import HOST, Array, empty, lying, made, run_plan
-from tests.support.forward_problems import plans_of, recut
+from tests.support.forward_problems import MIXED, plans_of, posed, recut
 from tests.support.hash_problems import shape_of, values
 from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
@@ -53,6 +54,10 @@ PAIRED = (  # odd and even channels; neighbours and every second position; lines
     "FWD_D bf16 NCX:OIX g3mb1ic15ih4iw15oc12oh4ow15kh2kw3ph1pw1",
     "BWD_D bf16 NCX:OIX g2mb2ic10ih4iw40oc8oh2ow20kh2kw3sh2sw2pw1",
     "BWD_D bf16 NCX:OIX g3mb2ic6id3ih3iw20oc9od3oh3ow20kd3kh1kw3pd1ph0pw1",
+)
+OF_ONE_IMAGE = (  # four axes, the first of which has taps, or positions that meet no input
+    Conv(1, 2, 4, 4, (Axis(3, 2, 2), Axis(2, 2, 1), Axis(3, 3, 3, pad_begin=1, pad_end=1), Axis(20, 19, 2))),
+    Conv(1, 2, 4, 4, (Axis(2, 4, 1, pad_begin=1, pad_end=1), Axis(3, 2, 2), Axis(3, 2, 2), Axis(20, 19, 2))),
 )
 
 
@@ -126,7 +131,21 @@ def test_bits_of_pairs(case: tuple[int, str], first: int) -> None:
 @pytest.mark.parametrize("line", PAIRED)
 def test_no_pair_where_one_number_is_denormal(line: str) -> None:
     """The first or the last number of the data or of the weights; the instruction would flush it to zero."""
-    one, operands = made(line)
+    assert_no_pair(*made(line))
+
+
+@pytest.mark.skipif(not HOST, reason="no generated kernels run here")
+@pytest.mark.parametrize("conv", OF_ONE_IMAGE, ids=("taps", "padding"))
+def test_planes_of_one_image(conv: Conv) -> None:
+    """No plane is missed where pairs are allowed, and none is read that is not there."""
+    one = replace(posed(conv, "dst", False, MIXED[0], "NCX OIX"), operand_format=BF16)
+    placed = [
+        Placed(array, array.strides, True) for array in (np.ones(shape_of(one, t), BF16.dtype) for t in one.operands)
+    ]
+    assert_no_pair(one, [each.array for each in placed])
+
+
+def assert_no_pair(one: Problem, operands: list[Array]) -> None:
     one = replace(one, output_format=F32)
     _, found = plans_of(one, operands, empty(one), with_pairs("flushed"))
     each = next(each for each in found if isinstance(each, SpatialStencilPlan) and each.in_pairs)

@@ -63,7 +63,7 @@ def identity(extent: int, data: int, out: int) -> Along:
     return Along(extent, extent, 1, whole, data, out, 0, True, whole)
 
 
-_ONE_POSITION = identity(1, 0, 0)
+ONE_POSITION = identity(1, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class ForwardNest:
             self,
             groups=groups,
             n=positions.extent,
-            axes=(*(_ONE_POSITION,) * (MIN_AXES - 1), channels),
+            axes=(*(ONE_POSITION,) * (MIN_AXES - 1), channels),
             data=(0, by_k),
             out=(out, positions.out),
             weights=(data, positions.data, self.data[1]),
@@ -275,4 +275,4 @@ def _simplified(axes: list[Along]) -> tuple[Along, ...]:
             merged_axes[-1] = merged
         else:
             merged_axes.append(axis)
-    return (*(_ONE_POSITION,) * (MIN_AXES - len(merged_axes)), *merged_axes)
+    return (*(ONE_POSITION,) * (MIN_AXES - len(merged_axes)), *merged_axes)

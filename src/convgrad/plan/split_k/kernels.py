@@ -37,7 +37,7 @@ EITHER_WAY = (("src", "dst"), ("dst", "src"))  # the two choices of the tensors 
 def dense(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     """Yield the dense kernels. A micro-tile has one tap: broadcast channels of A times vectors of channels of B."""
     names = (problem.operand_format.name, problem.output_format.name)
-    channels, choices, chains = per_group(nest), k_per_add_choices(problem, isa), order_of(problem).chains
+    channels, choices, chains = per_group(nest), _choices(problem, nest, isa), order_of(problem).chains
     compact = chains == 1 and 2 in choices and _segments_of_whole_pairs(problem, nest)
     axis = {tensor: contiguous_axis(problem, nest, tensor) for tensor in channels}
     ways = {tensor: (False, True) if readable_in_place(problem, nest, tensor) else (False,) for tensor in channels}

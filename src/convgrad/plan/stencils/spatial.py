@@ -11,7 +11,7 @@ A bf16 pair of inputs is a position of two channels. The lines of both channels 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil, prod
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from convgrad.formats import BF16, F32, FORMATS
-from convgrad.plan.forward_nest import OPERAND, ForwardNest
+from convgrad.plan.forward_nest import ONE_POSITION, OPERAND, ForwardNest
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import k_per_add_choices
 from convgrad.plan.recipe import Chosen, Operands
@@ -170,8 +170,12 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
 
 
 def nest_of(view: ForwardNest) -> ForwardNest:
-    """Return the nest that a kernel computes. Several output channels of one group form a group of their own."""
-    return view.in_groups(RESULTS[0]) if view.groups == 1 else view
+    """Return the nest that a kernel computes. Several output channels of one group form a group of their own.
+
+    The first axis shares no data between its positions, because kernels find minimum exponents for each of them.
+    """
+    view = view.in_groups(RESULTS[0]) if view.groups == 1 else view
+    return view if view.axes[0].identity else replace(view, axes=(ONE_POSITION, *view.axes))
 
 
 def _too_many_phases(view: ForwardNest) -> str:
