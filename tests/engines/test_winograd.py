@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campaigns.winograd import main as campaign_main
 from convgrad.engines.llvm.winograd.run import tiled
 from convgrad.formats import BF16, F8_E4M3, F8_E5M2, F16, F32, Format
 from convgrad.notation import problem as problem_of
@@ -383,22 +381,3 @@ def test_a_group_s_sums_are_no_longer_than_its_channels(name: str, direction: st
     for bound in BOUNDS:
         wanted = np.concatenate([result_bound(one, operands, bound=bound)] * 4, axes[-1])
         assert (result_bound(all_of, whole, bound=bound) == wanted).all()
-
-
-@runs
-@pytest.mark.long
-def test_campaigns_find_the_executed_bits_and_nothing_beyond_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
-    assert campaign_main(["--executed", "--problems", "4"]) == campaign_main(["--problems", "24"]) == 0
-    executed, bounded = map(json.loads, capsys.readouterr().out.splitlines())
-    assert (executed["problems"], executed["wrong"]) == (4, 0)
-    for bound in BOUNDS:
-        assert bounded[bound]["beyond"] == 0
-        assert bounded[bound]["largest"] > 1e-3  # of a bound that is not infinite
-
-
-@runs
-@pytest.mark.long
-def test_a_campaign_of_long_sums_finds_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert campaign_main(["--long", "--problems", "20"]) == 0
-    executed, bounded = map(json.loads, capsys.readouterr().out.splitlines())
-    assert (executed["problems"], executed["wrong"], bounded["problems"]) == (20, 0, 20)

@@ -14,7 +14,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
@@ -26,7 +26,6 @@ from llvmlite import binding
 import convgrad
 from convgrad.engines import starting
 from convgrad.engines.llvm import jit
-from convgrad.engines.starting import run_on_large_stack
 from tests.support.children import GIVEN, HANG_S, POOLS, Array, Layer, compile_anew, in_child
 from tests.support.tiers import tiers
 
@@ -274,7 +273,8 @@ def test_a_fork_takes_the_locks_that_are_made_while_it_waits(monkeypatch: pytest
 
 def is_free(lock: threading.RLock) -> bool:
     """Return whether another thread can take a lock."""
-    return run_on_large_stack(lambda: lock.acquire(blocking=False) and lock.release() is None)
+    with ThreadPoolExecutor(1) as other:  # not a thread of ours, which starts under one of the locks
+        return other.submit(lambda: lock.acquire(blocking=False) and lock.release() is None).result()
 
 
 @pytest.mark.parametrize("line", range(1, 60))
