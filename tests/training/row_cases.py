@@ -150,7 +150,10 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
         for name in ("_embedding_bag", "_embedding_bag_forward_only")
     },
     **{
-        name: (lambda d, of=kind: (d(6, 2, 5).float().log_softmax(2), torch.ones(2, 2).long(), of([6, 5]), of([2, 1])), {})
+        name: (
+            lambda d, of=kind: (d(6, 2, 5).float().log_softmax(2), torch.ones(2, 2).long(), of([6, 5]), of([2, 1])),
+            {},
+        )
         for name, kind in (("_ctc_loss", list), ("_ctc_loss.Tensor", torch.tensor))
     },
     "scaled_dot_product_attention": (lambda d: (d(2, 3, 5, 8), d(2, 3, 7, 8), d(2, 3, 7, 8)), {"is_causal": True}),
