@@ -181,7 +181,12 @@ def slow_operators(page: Path) -> str:
         times.setdefault(row["operator"], []).append(1 / float(row["ratio"]))
     slowest = sorted(times, key=lambda name: -geometric_mean(times[name]))[:4]
     lines = [(name, f"{geometric_mean(times[name]):.1f}", f"{max(times[name]):.1f}") for name in slowest]
-    return table(("operator", "mean", "worst case"), *lines)
+    recurrent = [time for name in ("LSTM and gradients", "GRU and gradients") for time in times[name]]
+    sentence = (
+        f"LSTM and GRU layers of 100 steps take {min(recurrent):.1f} to {max(recurrent):.1f} times as long, because\n"
+        "each step calls several operators.\n"
+    )
+    return f"{table(('operator', 'mean', 'worst case'), *lines)}\n{sentence}"
 
 
 def chart(page: Path) -> str:
