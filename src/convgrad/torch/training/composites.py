@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from convgrad.torch.training.row import (
+    ELEMENTWISE,
     LOW,
     NO_SUM,
     OF_OPERATOR,
     SECTIONS,
     SEQUENTIAL,
     SERVE,
-    TYPE_CURE,
+    SUMMED,
     UnservedError,
     common_type,
     composite,
@@ -41,13 +42,13 @@ def logit(x: Tensor, eps: float | None = None) -> Tensor:
     return torch.log(odds / (1 - odds)).to(dtype)
 
 
-@composite("deg2rad", formula="x * (pi / 180)", order=NO_SUM, bound="1 ulp", integers=SERVE)
+@composite("deg2rad", formula="x * (pi / 180)", order=NO_SUM, bound="1 ulp", types=ELEMENTWISE, integers=SERVE)
 def radians(x: Tensor) -> Tensor:
     """Return angles in radians."""
     return x * (math.pi / 180)
 
 
-@composite("rad2deg", formula="x * (180 / pi)", order=NO_SUM, bound="1 ulp", integers=SERVE)
+@composite("rad2deg", formula="x * (180 / pi)", order=NO_SUM, bound="1 ulp", types=ELEMENTWISE, integers=SERVE)
 def degrees(x: Tensor) -> Tensor:
     """Return angles in degrees."""
     return x * (180 / math.pi)
@@ -56,13 +57,11 @@ def degrees(x: Tensor) -> Tensor:
 @composite("hypot", formula="sqrt(x^2 + y^2) in f64", order=NO_SUM, bound="0.501 ulp")
 def hypot(x: Tensor, y: Tensor) -> Tensor:
     """Return the length of the hypotenuse. Squares of f32 neither overflow in f64 nor become denormal."""
-    if torch.float64 in (x.dtype, y.dtype):
-        raise UnservedError("has no specified order for torch.float64", "Use tensors of f32")
     dtype, (x, y) = result_type(x, y), torch.broadcast_tensors(x, y)
     return (x.double().square() + y.double().square()).sqrt().to(dtype)
 
 
-@composite("linalg_cross", formula="a[1] b[2] - a[2] b[1], and so on", order=NO_SUM, bound=OF_PARTS)
+@composite("linalg_cross", formula="a[1] b[2] - a[2] b[1], and so on", order=NO_SUM, bound=OF_PARTS, types=ELEMENTWISE)
 def cross(a: Tensor, b: Tensor, *, dim: int = -1) -> Tensor:
     """Return the cross product of vectors along an axis."""
     if a.dim() != b.dim() or a.dtype != b.dtype or not a.size(dim) == b.size(dim) == 3:
@@ -87,7 +86,7 @@ def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     return (wide * torch.where(norms > maxnorm, maxnorm / (norms + 1e-7), 1.0)).to(x.dtype)
 
 
-@composite("addr", formula="beta * x + alpha * (a b^T)", order=NO_SUM, bound=OF_PARTS)
+@composite("addr", formula="beta * x + alpha * (a b^T)", order=NO_SUM, bound=OF_PARTS, types=ELEMENTWISE)
 def plus_outer(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return a matrix plus an outer product, rounded to 16 bits once."""
     if a.dim() != 1 or b.dim() != 1:
@@ -125,7 +124,13 @@ def _norms(differences: Tensor, p: float) -> Tensor:
     return torch.linalg.vector_norm(differences, p if differences.shape[-1] else 2.0, -1)
 
 
-@composite("rrelu_with_noise", formula="x * noise, noise uniform where x <= 0, else 1", order=NO_SUM, bound="0.5 ulp")
+@composite(
+    "rrelu_with_noise",
+    formula="x * noise, noise uniform where x <= 0, else 1",
+    order=NO_SUM,
+    bound="0.5 ulp",
+    types=ELEMENTWISE,
+)
 def rrelu(
     x: Tensor,
     noise: Tensor,
@@ -192,6 +197,7 @@ def bags_of_rows(
     formula="-logaddexp of the logarithms of all paths, step by step",
     order=SEQUENTIAL,
     bound=OF_PARTS,
+    types=SUMMED - LOW,
 )
 def ctc_loss(
     log_probs: Tensor,
@@ -207,14 +213,11 @@ def ctc_loss(
     probability of the paths in each state. Gradients are those of this formula; PyTorch's also have the terms
     exp(log_probs), which the gradient of log_softmax cancels.
     """
-    if log_probs.dtype in LOW:
-        raise UnservedError(f"has no specified order for {log_probs.dtype}", TYPE_CURE)
     (time, batch, _), longest = log_probs.shape, int(max(target_lengths, default=0))
     steps, lengths = (torch.as_tensor(numbers).long() for numbers in (input_lengths, target_lengths))
     if not log_probs.numel():
         raise RuntimeError("ctc_loss: log_probs must not be empty")
-    is_fit = steps.shape == lengths.shape == (batch,) and not ((steps > time) | (steps < 0) | (lengths < 0)).any()
-    if not is_fit:
+    if not steps.shape == lengths.shape == (batch,) or ((steps > time) | (steps < 0) | (lengths < 0)).any():
         raise RuntimeError(f"ctc_loss: lengths must fit log_probs {log_probs.shape}; got {steps}, {lengths}")
     if targets.dim() == 1:
         targets = torch.nn.utils.rnn.pad_sequence(list(targets.split(lengths.tolist())), True)
@@ -227,7 +230,7 @@ def ctc_loss(
     skips[:, 3::2] = states[:, 3::2] != states[:, 1:-2:2]
     never = log_probs.new_full((batch, 2), NEVER)
     first, *following = log_probs.clamp(min=NEVER).gather(2, states.expand(time, -1, -1)).unbind(0)
-    paths = torch.cat([first[:, :2], never.new_full((batch, states.shape[1]), NEVER)], 1)[:, : states.shape[1]]
+    paths = torch.cat([first[:, :2], first.new_full(first.shape, NEVER)], 1)[:, : states.shape[1]]
     for step, of_step in enumerate(following, 1):
         moved = torch.logaddexp(paths, torch.cat([never[:, :1], paths], 1)[:, :-1])
         skipped = torch.cat([never, paths], 1)[:, :-2].masked_fill(~skips, NEVER)

@@ -99,8 +99,8 @@ def computing(name: str, row: OperatorRow, stores: str, original: Function) -> F
         """Find and keep the way to treat calls of a kind; ``caller_args`` has numbers where ``args`` has tensors."""
         tensors = list(tensors_in((*args, *kwargs.values())))
         is_float = any(tensor.dtype in types for tensor in tensors)
-        if reason := reason_of_types(tensors, types, is_float):
-            return _Way(UnservedError(reason, COMPLEX_CURE if any(map(torch.is_complex, tensors)) else TYPE_CURE))
+        if reason := _unserved(tensors, types, is_float):
+            return _Way(reason)
         if any(isinstance(value, complex) for value in (*args, *kwargs.values())):
             return _Way(UnservedError("computes no complex numbers", COMPLEX_CURE))
         floats = {tensor.dtype for tensor in tensors_in(caller_args) if tensor.is_floating_point()}
@@ -160,11 +160,10 @@ def recording(name: str, row: OperatorRow, original: Function) -> Function:
         if current() is None:
             return original(keys, *args, **kwargs)
         tensors = list(tensors_in(args))
-        dtype = next((tensor.dtype for tensor in tensors if tensor.is_complex()), None)
-        if dtype is not None:
-            reason = UnservedError(f"has no specified order for {dtype}", COMPLEX_CURE)
+        is_float = any(map(torch.is_floating_point, tensors))
+        if reason := _unserved(tensors, row.types, is_float):
             return _refused(name, reason, original, keys, args, kwargs)
-        if row.integers == PASS and not any(map(torch.is_floating_point, tensors)):
+        if row.integers == PASS and not is_float:
             return original(keys, *args, **kwargs)
         try:
             return row.function(*args, **kwargs, **({"original": partial(original, keys)} if of_aten else {}))
@@ -173,6 +172,12 @@ def recording(name: str, row: OperatorRow, original: Function) -> Function:
         return _refused(name, reason, original, keys, args, kwargs)
 
     return kernel
+
+
+def _unserved(tensors: list[Tensor], types: frozenset[torch.dtype], is_float: bool) -> UnservedError | None:
+    """Return why a row does not serve tensors because of a type; None if it serves them."""
+    reason = reason_of_types(tensors, types, is_float)
+    return UnservedError(reason, COMPLEX_CURE if any(map(torch.is_complex, tensors)) else TYPE_CURE) if reason else None
 
 
 def _checked(name: str, row: OperatorRow) -> OpOverload | None:

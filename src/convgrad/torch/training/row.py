@@ -88,14 +88,21 @@ def row(
     return add
 
 
-def composite(*names: str, formula: str, order: str, bound: str, integers: str = PASS) -> Callable[[Defined], Defined]:
+def composite(
+    *names: str,
+    formula: str,
+    order: str,
+    bound: str,
+    types: frozenset[torch.dtype] = SUMMED,
+    integers: str = PASS,
+) -> Callable[[Defined], Defined]:
     """Add a function to the table that computes operators by others, whose gradients autograd records.
 
     If the function has a parameter ``original``, it gets ATen's function.
     """
 
     def add(function: Defined) -> Defined:
-        ROWS.append(OperatorRow(names, formula, order, bound, function, SUMMED, None, integers, records=True))
+        ROWS.append(OperatorRow(names, formula, order, bound, function, types, None, integers, records=True))
         return function
 
     return add
