@@ -155,7 +155,7 @@ def _output_block(view: ForwardNest, machine: Machine, spec: GemmSpec, wanted: i
     share = constants.SPATIAL_BLOCK_SHARE if spec.a.contiguous == SPATIAL else constants.OUTPUT_BLOCK_SHARE
     size, have = [axis.extent for axis in view.axes], 1
     several = [axis for axis, extent in enumerate(size) if extent > 1]
-    lines_axis = _lines_axis(view, spec, several, last_axis)
+    lines_axis, in_line = _scattered_axes(view, spec, several, last_axis)
     for axis in sorted(several, key=last_axis.__eq__):
         extent, unit = size[axis], spec.mr if axis == last_axis else 1
         reached, outputs = reached_bytes(view, size), prod(size) * F32_BYTES
@@ -166,10 +166,13 @@ def _output_block(view: ForwardNest, machine: Machine, spec: GemmSpec, wanted: i
         room = max(1, int(machine.l2_bytes * share * (2 if axis == last_axis and have > 1 else 1)))
         if axis == lines_axis and reached + outputs * view.n > room:
             along = view.axes[axis]
-            lines = max(constants.SCATTERED_BLOCK_LINES, along.kernel // 2)  # fewer would read most lines of A again
+            lines = 1 if in_line else max(constants.SCATTERED_BLOCK_LINES, along.kernel // 2)
             unit = ceil(lines / along.parts.step) * along.parts.step
             reached += outputs * view.n
             room = max(1, int(machine.l2_bytes * constants.SCATTERED_BLOCK_SHARE))
+        elif axis == last_axis and in_line:
+            reached += outputs * view.n
+            room = max(1, int(machine.l2_bytes * constants.SCATTERED_LINE_SHARE))
         pieces = max(1.0, reached / room, wanted / have)
         if axis == last_axis and reached <= shared.MAX_OUTPUT_BLOCK_BYTES:
             pieces = min(pieces, extent / (constants.MIN_OUTPUT_BLOCK_TILES * spec.mr))
@@ -180,11 +183,18 @@ def _output_block(view: ForwardNest, machine: Machine, spec: GemmSpec, wanted: i
     return tuple(size)
 
 
-def _lines_axis(view: ForwardNest, spec: GemmSpec, several: Sequence[int], last_axis: int) -> int | None:
-    """Return the axis along which output blocks have few lines, if panels of B use parts of positions; see GemmSpec."""
+def _scattered_axes(
+    view: ForwardNest, spec: GemmSpec, several: Sequence[int], last_axis: int
+) -> tuple[int | None, bool]:
+    """Return the axis along which output blocks have few lines, if panels of B use parts of positions; see GemmSpec.
+
+    Also return whether a block has only a part of one line, because neighbouring lines have no input in common: their
+    axis has one tap, or is that of the images. More lines per block would then read no line less often.
+    """
     if view.merged == 1 or not spec.scatters_panels:  # panels of one group use whole positions
-        return None
-    return max((axis for axis in several if axis != last_axis), default=None)
+        return None, False
+    lines = max((axis for axis in several if axis != last_axis), default=None)
+    return lines, lines is None or view.axes[lines].kernel == 1
 
 
 def reached_bytes(view: ForwardNest, size: Sequence[int]) -> int:
