@@ -164,15 +164,15 @@ def _output_block(view: ForwardNest, machine: Machine, spec: GemmSpec, wanted: i
         elif spec.out == CHANNELS:
             reached = max(reached, outputs * view.n)  # else panels would write to lines that left the cache
         room = max(1, int(machine.l2_bytes * share * (2 if axis == last_axis and have > 1 else 1)))
-        if axis == lines_axis and reached + outputs * view.n > room:
+        if in_line and axis in (lines_axis, last_axis):
+            reached += outputs * view.n
+            room = max(1, int(machine.l2_bytes * constants.SCATTERED_LINE_SHARE))
+        elif axis == lines_axis and reached + outputs * view.n > room:
             along = view.axes[axis]
-            lines = 1 if in_line else max(constants.SCATTERED_BLOCK_LINES, along.kernel // 2)
+            lines = max(constants.SCATTERED_BLOCK_LINES, along.kernel // 2)  # fewer would read most lines of A again
             unit = ceil(lines / along.parts.step) * along.parts.step
             reached += outputs * view.n
             room = max(1, int(machine.l2_bytes * constants.SCATTERED_BLOCK_SHARE))
-        elif axis == last_axis and in_line:
-            reached += outputs * view.n
-            room = max(1, int(machine.l2_bytes * constants.SCATTERED_LINE_SHARE))
         pieces = max(1.0, reached / room, wanted / have)
         if axis == last_axis and reached <= shared.MAX_OUTPUT_BLOCK_BYTES:
             pieces = min(pieces, extent / (constants.MIN_OUTPUT_BLOCK_TILES * spec.mr))
@@ -188,8 +188,8 @@ def _scattered_axes(
 ) -> tuple[int | None, bool]:
     """Return the axis along which output blocks have few lines, if panels of B use parts of positions; see GemmSpec.
 
-    Also return whether a block has only a part of one line, because neighbouring lines have no input in common: their
-    axis has one tap, or is that of the images. More lines per block would then read no line less often.
+    Also return whether blocks may have parts of lines, because neighbouring lines have no input in common: their axis
+    has one tap, or is that of the images. More lines per block would then read no line less often.
     """
     if view.merged == 1 or not spec.scatters_panels:  # panels of one group use whole positions
         return None, False
