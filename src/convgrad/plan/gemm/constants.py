@@ -19,7 +19,8 @@ SCATTERED_BLOCK_SHARE = Rate(
     1 / 32, "of the second cache", "A and output of a block, if panels use parts of a position"
 )
 SCATTERED_BLOCK_LINES = Count(2, "lines", "minimum lines of such a block, if lines have inputs in common")
-SCATTERED_LINE_SHARE = Rate(1 / 8, "of the second cache", "A and output of such a block, if lines have no common input")
+SCATTERED_LINE_SHARE = Rate(0.16, "of the second cache", "maximum A and output of such a block of several lines")
+SCATTERED_LINE_TAPS = Count(3, "taps", "taps along the axis of lines above which a larger block has several lines, too")
 PACK_TOGETHER = Count(64, "positions", "minimum positions that a task packs, if A is packed once")
 PACK_TOGETHER_BYTES = Count(1 << 16, "bytes", "packed A of a task, if A is packed once")
 FAR_COPY_FACTOR = Rate(4.0, "times", "time to write and read packed A that exceeds the second cache")

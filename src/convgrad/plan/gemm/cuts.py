@@ -168,9 +168,7 @@ def _output_block(view: ForwardNest, machine: Machine, spec: GemmSpec, wanted: i
             reached += outputs * view.n
             room = max(1, int(machine.l2_bytes * constants.SCATTERED_LINE_SHARE))
         elif axis == lines_axis and reached + outputs * view.n > room:
-            along = view.axes[axis]
-            lines = max(constants.SCATTERED_BLOCK_LINES, along.kernel // 2)  # fewer would read most lines of A again
-            unit = ceil(lines / along.parts.step) * along.parts.step
+            unit = _scattered_lines(view, machine, size, axis)
             reached += outputs * view.n
             room = max(1, int(machine.l2_bytes * constants.SCATTERED_BLOCK_SHARE))
         pieces = max(1.0, reached / room, wanted / have)
@@ -195,6 +193,17 @@ def _scattered_axes(
         return None, False
     lines = max((axis for axis in several if axis != last_axis), default=None)
     return lines, lines is None or view.axes[lines].kernel == 1
+
+
+def _scattered_lines(view: ForwardNest, machine: Machine, size: Sequence[int], axis: int) -> int:
+    """Return the minimum lines of a block along ``axis``: one step, or more so that lines of A are read less often."""
+    along = view.axes[axis]
+    step, lines = along.parts.step, max(constants.SCATTERED_BLOCK_LINES, along.kernel // 2)
+    several = ceil(lines / step) * step
+    block = [*size[:axis], min(along.extent, several), *size[axis + 1 :]]
+    reached = reached_bytes(view, block) + prod(block) * F32_BYTES * view.n
+    fits = reached <= machine.l2_bytes * constants.SCATTERED_LINE_SHARE
+    return several if fits or along.kernel > constants.SCATTERED_LINE_TAPS else step
 
 
 def reached_bytes(view: ForwardNest, size: Sequence[int]) -> int:

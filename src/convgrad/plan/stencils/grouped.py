@@ -203,14 +203,19 @@ def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[Gro
 
 
 def _panels(view: ForwardNest, isa: Isa, taps: int) -> Iterator[tuple[int, int]]:
-    """Yield (groups, vectors) per panel: groups that fit in one vector, that fill whole vectors, or twice as many.
+    """Yield (groups, vectors) per panel: groups that fit in one vector, that fill whole vectors, or several times as many.
 
-    If a depthwise layer has set conflicts, wider panels read more of a position before another one replaces it. With
-    many ``taps`` in a row, the time of multiply-adds hides that of conflicts.
+    Wider panels of a depthwise layer read more of a position at a time: three vectors, or four if there are set
+    conflicts. With many ``taps`` in a row, the time of multiply-adds hides that of reads.
     """
     some, whole = isa.lanes // view.n, lcm(view.n, isa.lanes) // view.n
-    waits = crowded(view) and view.n == view.k == 1 and taps <= constants.GROUPED_CROWDED_TAPS
-    several = constants.GROUPED_CROWDED_VECTORS if waits else 2
+    several = 2
+    if view.n == view.k == 1 and taps <= constants.GROUPED_WIDE_TAPS:
+        wide = constants.GROUPED_WIDE_VECTORS
+        if crowded(view):
+            several = constants.GROUPED_CROWDED_VECTORS
+        elif view.groups % (wide * whole) == 0 and view.groups > 2 * wide * whole:
+            several = wide
     for groups in sorted({min(some, view.groups), whole, several * whole}):
         vectors = ceil(groups * view.n / isa.lanes)
         read_vectors = ceil(groups * view.k / vectors / isa.lanes)
