@@ -111,7 +111,7 @@ _GROUPED_STENCIL = Family(
     grouped_cost.MODEL.timed,
     grouped.GroupedStencilPlan,
     grouped_schedule.schedule,
-    _by_axes(gemm_schedule.arguments),
+    _by_axes(grouped_schedule.arguments),
 )
 _KN2ROW = Family(
     (kn2row.KN2ROW,),

@@ -65,6 +65,11 @@ class GroupedStencil(MicroTile):
         """The address of the output that is prefetched: that of the next micro-tile."""
         return self.f.at(self.f.out, self.f.out_step * self.rows)
 
+    def prefetch_out(self) -> None:
+        """Prefetch the output, unless it is near: its lines arrive in time from a shared cache."""
+        with self.f.when(self.f.compare("ne", arguments(self.f, self.spec).prefetches_out, 0)):
+            super().prefetch_out()
+
     @property
     def shape(self) -> StencilShape:
         """The shape for which the kernel is specialised."""
