@@ -13,7 +13,7 @@ from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.driver import module_of
 from convgrad.engines.llvm.emit import Module, separate
 from convgrad.engines.llvm.gemm.micro_tile import store_panel
-from convgrad.engines.llvm.gemm.micro_tile import tile as tile_of_positions
+from convgrad.engines.llvm.gemm.portion_tile import tile as tile_of_positions
 from convgrad.engines.llvm.split_k.stencil import depthwise
 from convgrad.engines.llvm.split_k.tile import tile
 from convgrad.plan.gemm.spec import GemmSpec, TransposedGemmSpec

@@ -84,7 +84,7 @@ WORDS = {
     "engines.llvm.elementwise": "arithmetic maps sums trees largest combinations indexed stages run",
     "engines.llvm.winograd": "vectors into sums back tasks run",
     "engines.llvm.split_k": "segment tile stencil nest pack gemm_nest stencil_nest pack_portions pack_cells portions",
-    "engines.llvm.gemm": "arguments pack segments steps micro_tile amx region output_stationary",
+    "engines.llvm.gemm": "arguments pack segments steps micro_tile portion_tile amx region output_stationary",
     "engines.llvm.stencils": "grouped spatial_tile spatial",
     "engines.llvm.kn2row": "tap_adds nest",
     "scale": (

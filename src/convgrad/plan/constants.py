@@ -70,6 +70,11 @@ MIN_STEP_CYCLES = Rate(4.0, "cycles", "minimum time of a step of K: the latency 
 STEP_CYCLES = Rate(0.3, "cycles", "loop overhead per step of K, or per position in the depthwise kernel")
 LOAD_CYCLES = Rate(0.58, "cycles", "load of a value of A; the load of a vector of B takes twice as long")
 L2_LINE_CYCLES = Rate(1.2, "cycles", "load of a cache line from the second cache")
+PORTION_FACTOR = Rate(1.06, "times", "multiply-adds of portions whose nodes stay in registers, compared with one chain")
+PORTION_ROW_CYCLES = Rate(0.62, "cycles", "load of a value of A into all lanes, for such portions")
+PORTION_STEP_CYCLES = Rate(
+    0.06, "cycles", "time per row of a step of K that multiply-adds do not hide, for such portions"
+)
 AMX_BLOCK_CYCLES = Rate(14.0, "cycles", "block of 32 K, per tile of A or B")
 AMX_ROW_CYCLES = Rate(0.3, "cycles", "block of 32 K, per row of a product of tiles")
 SET_CONFLICT_FACTOR = Rate(1.15, "times", "time with set conflicts between taps, compared with none")

@@ -27,6 +27,7 @@ class Isa:
     micro_tiles: tuple[tuple[int, int], ...]
     spare: int = 1  # registers for operands that micro-tiles of several taps do not hold
     pair_micro_tiles: tuple[tuple[int, int], ...] = ()  # for bf16 pairs; () means ``micro_tiles``
+    portion_micro_tiles: tuple[tuple[int, int], ...] = ()  # for pairs of two chains; () means half of those rows
     pairs: str = ""  # the multiply-add of bf16 pairs, a key of ``PAIR_SUMS`` in engines/llvm/intrinsics.py, or ""
     tiles: str = (
         ""  # the tiles that multiply blocks of 32 bf16 terms, a key of ``TILES`` in engines/llvm/tiles.py, or ""
@@ -36,8 +37,10 @@ class Isa:
     def micro_tiles_of(self, k_per_add: int, chains: int = 1) -> tuple[tuple[int, int], ...]:
         """Return the micro-tiles of positions for kernels whose multiply-adds take ``k_per_add`` k each.
 
-        With two chains, a result has two sums in registers.
+        With two chains, a result has two sums in registers or, in ``portion_micro_tiles``, also that of a node.
         """
+        if self.portion_micro_tiles and (k_per_add, chains) == (2, 2):
+            return self.portion_micro_tiles
         tiles = (self.pair_micro_tiles or self.micro_tiles) if k_per_add == 2 else self.micro_tiles
         return tuple((rows // chains, vectors) for rows, vectors in tiles)
 
@@ -63,6 +66,7 @@ _AVX512_BF16 = Isa(
     registers=32,
     micro_tiles=((14, 2), (24, 1), (6, 4)),
     pair_micro_tiles=((13, 2), (23, 1), (5, 4)),
+    portion_micro_tiles=((2, 4), (4, 2), (8, 1)),
     pairs="dpbf16ps",
     scales=True,
 )

@@ -53,6 +53,13 @@ def amx_step_cycles(rows: int, vectors: int, lines: int) -> float:
     return block / lines / SPLIT_TERMS
 
 
+def portion_step_cycles(rows: int, vectors: int) -> float:
+    """Return the cycles of a micro-tile's step of K, if portions have two chains and nodes stay in registers."""
+    loads = constants.PORTION_ROW_CYCLES * rows + vectors / 2
+    busy = max(rows * vectors / 2, loads, MIN_STEP_CYCLES / 2)  # each result has two sums at a time
+    return busy * constants.PORTION_FACTOR + constants.PORTION_STEP_CYCLES * rows
+
+
 @lru_cache(maxsize=4096)
 def tiles(count: int, rows: int, vectors: int) -> tuple[int, int, float]:
     """Return the height of micro-tiles that cover ``count`` positions, their number, and cycles per k and position.

@@ -90,7 +90,8 @@ def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) 
         ways += [(2, (2 * SIDE, 2), True), (2, (2 * SIDE, 1), True)]
     for k_per_add, (max_rows, vectors), amx_tiles in ways:
         few = view.positions <= constants.MAX_TILES_B_IN_PLACE * max_rows
-        wide = few or (kind is TransposedGemmSpec and f32)  # otherwise packed panels of two vectors are best
+        portions = k_per_add * chains == 4 and not amx_tiles  # pairs of k and k + 2, of each chain
+        wide = few or portions or (kind is TransposedGemmSpec and f32)  # otherwise panels of two vectors are best
         if (vectors > 2 and not wide) or (vectors - 1) * isa.lanes >= view.n:
             continue
         whole = view.n >= vectors * isa.lanes and not problem.accumulate
@@ -110,7 +111,7 @@ def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) 
                     continue
                 if amx_tiles and (a.in_place or b.in_place):
                     continue  # packing fills blocks with zeros, and packed rows are 1.1 times as fast
-                if k_per_add * chains == 4 and not amx_tiles and (a.in_place or view.k % 4):  # pairs of k and k + 2
+                if portions and (a.in_place or view.k % 4):
                     continue
                 yield kind(
                     isa,

@@ -12,6 +12,9 @@ PANELS_BYTES = Count(16 << 20, "bytes", "maximum weights that are packed at a ti
 PANEL_L2_MISS_FACTOR = Rate(0.5, "times", "additional time per second cache by which a panel exceeds its share")
 PANELS_READ_FACTOR = Rate(2.0, "times", "time to read panels of B from a shared cache, compared with other data")
 PASS_SHARE = Rate(0.4, "of the second cache", "weights that all micro-tiles of a region use in one pass")
+PORTION_PASS_SHARE = Rate(
+    0.75, "of the first cache", "the same for portions in vectors, whose panels have many columns"
+)
 MAX_OPEN_SUMS_BYTES = Count(4 << 20, "bytes", "maximum sums of ``max_tiles`` micro-tiles that wait between passes")
 OUTPUT_BLOCK_SHARE = Rate(0.25, "of the second cache", "maximum A that an output block reads")
 SPATIAL_BLOCK_SHARE = Rate(0.5, "of the second cache", "the same, if packing transposes positions of A")

@@ -81,9 +81,9 @@ def time_ns(costs: Costs, panel: int, groups: int, machine: Machine, cut: Divisi
     """
     (group_parts, parts, blocks), (_, panels, all_blocks) = cut.parts, cut.counts
     compute = costs.compute_ns
-    if not costs.spec.b.in_place and not cut.loops["pass_chains"]:
+    if not costs.spec.b.in_place:
         room = machine.l2_bytes * constants.PANELS_SHARE
-        if panel > room:
+        if panel > room and not cut.loops["pass_chains"]:
             compute *= 1 + constants.PANEL_L2_MISS_FACTOR * min((panel - room) / machine.l2_bytes, 1.0)
         if panel * cut.loops["panels"] > max(room, panel):  # each output block reads all panels from a shared cache
             read = panel * panels * groups * all_blocks

@@ -80,10 +80,26 @@ def _cuts(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int, til
         for others in sorted({1, threads, 4 * threads, ceil(panels / at_once)}):
             groups = min(view.groups, others)
             parts = min(panels, ceil(others / groups))
-            loops = {"output_block": block, "panels": min(at_once, ceil(panels / parts)), "pass_chains": 0}
+            near = _near_chains(view, machine, spec, block) if spec.chains == 2 else 0
+            loops = {"output_block": block, "panels": min(at_once, ceil(panels / parts)), "pass_chains": near}
             yield Division((view.groups, panels, there), (groups, parts, taken), threads, loops)
     if not spec.b.in_place and panel_bytes > machine.l2_bytes * constants.PANELS_SHARE:
         yield from _in_passes(view, machine, spec, threads)
+
+
+def _near_chains(view: ForwardNest, machine: Machine, spec: GemmSpec, block: Sequence[int]) -> int:
+    """Return how many portions a pass adds if their part of a panel of B is to fit in the first cache; 0 for one pass.
+
+    Micro-tiles of portions have few rows, so they would read the second cache too often.
+    """
+    portions, leaf = view.taps * ceil(view.k / spec.leaf_terms), spec.pitch * spec.packed_k_bytes(spec.leaf_terms)
+    near = max(1, int(machine.l1_bytes * constants.PORTION_PASS_SHARE) // leaf)
+    if portions < 2 * near or not spec.holds_node(spec.mr, spec.nr):
+        return 0
+    many = max_tiles(view, block, spec)
+    if many == 1 or many * waiting_bytes(view, spec) > constants.MAX_OPEN_SUMS_BYTES:
+        return 0
+    return ceil(portions / ceil(portions / near))
 
 
 def _in_passes(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int) -> Iterator[Division]:
@@ -100,8 +116,9 @@ def _in_passes(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int
         if max_tiles(view, block, spec) * waiting_bytes(view, spec) > constants.MAX_OPEN_SUMS_BYTES:
             continue
         there = _count(view, block)
+        of_pass = _near_chains(view, machine, spec, block) or chains
         for parts in sorted({min(panels, threads), min(panels, 2 * threads), panels}):
-            loops = {"output_block": block, "panels": 1, "pass_chains": chains}
+            loops = {"output_block": block, "panels": 1, "pass_chains": of_pass}
             yield Division((view.groups, panels, there), (1, parts, min(there, wanted)), threads, loops)
 
 

@@ -9,7 +9,7 @@ from convgrad.formats import BF16, F32, FORMATS
 from convgrad.plan.gemm import constants
 from convgrad.plan.machine import LINE_BYTES, Isa
 from convgrad.plan.recipe import CHANNELS, CHANNELS_OUT, F32_BYTES, PACKED, SPATIAL, STRIDED, TAPS, Chosen, Operand
-from convgrad.plan.tiling import amx_step_cycles, cheapest, heights, tiles
+from convgrad.plan.tiling import amx_step_cycles, cheapest, heights, portion_step_cycles, tiles
 from convgrad.spec.order import BLOCK, SPLIT_TERMS
 
 POSITIONS_GEMM, TRANSPOSED = "dense", "transposed"  # kernels of one loop nest: M is positions, or output channels
@@ -103,6 +103,10 @@ class GemmSpec:
     def leaf_terms(self) -> int:
         """The maximum number of terms of a leaf of the reduction tree, which is a chain or a portion of two chains."""
         return BLOCK if self.chains == 1 else SPLIT_TERMS
+
+    def holds_node(self, rows: int, vectors: int) -> bool:
+        """Return whether a micro-tile of vectors has the sums of a node in registers, besides those of two chains."""
+        return self.chains == 2 and not self.amx_tiles and (3 * rows + 1) * vectors <= self.isa.registers
 
     @property
     def apart(self) -> int:
@@ -228,6 +232,8 @@ class GemmSpec:
     def tiling(self, count: int, vectors: int = 0) -> tuple[int, int, float]:
         """Return the height of micro-tiles that cover a line, their number, and cycles per k and position."""
         vectors = vectors or self.nr
+        if self.chains == 2 and self.holds_node(self.mr, vectors):
+            return cheapest(count, [(rows, portion_step_cycles(rows, vectors)) for rows in self.mr_sizes])
         if not self.amx_tiles:
             return tiles(count, self.mr, vectors)
         return cheapest(

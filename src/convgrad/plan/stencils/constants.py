@@ -18,7 +18,9 @@ GROUPED_ALONE_FACTOR = Rate(1.1, "times", "time if one vector of groups is read 
 GROUPED_MAX_READ_VECTORS = Count(4, "vectors", "vectors of channels that lanes of the grouped stencil select from")
 GROUPED_MAX_SPREAD_REGISTERS = Count(8, "registers", "maximum registers for selected lanes in the grouped stencil")
 GROUPED_CROWDED_VECTORS = Count(4, "vectors", "vectors of a panel of a depthwise layer that has set conflicts")
-GROUPED_WIDE_VECTORS = Count(3, "vectors", "vectors of a panel of another depthwise layer, if panels are whole and several")
+GROUPED_WIDE_VECTORS = Count(
+    3, "vectors", "vectors of a panel of another depthwise layer, if panels are whole and several"
+)
 GROUPED_WIDE_TAPS = Count(3, "taps", "maximum taps of a row of a depthwise layer with such panels")
 GROUPED_NEAR_BYTES = Count(16 << 20, "bytes", "largest data and output whose lines are not prefetched before stores")
 GROUPED_MAX_VECTORS = Count(5, "vectors", "maximum vectors of a panel of the grouped stencil")

@@ -203,7 +203,7 @@ def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[Gro
 
 
 def _panels(view: ForwardNest, isa: Isa, taps: int) -> Iterator[tuple[int, int]]:
-    """Yield (groups, vectors) per panel: groups that fit in one vector, that fill whole vectors, or several times as many.
+    """Yield (groups, vectors) per panel: groups that fit in one vector, that fill whole vectors, or several times more.
 
     Wider panels of a depthwise layer read more of a position at a time: three vectors, or four if there are set
     conflicts. With many ``taps`` in a row, the time of multiply-adds hides that of reads.

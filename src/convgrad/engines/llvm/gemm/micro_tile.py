@@ -61,21 +61,6 @@ PARAMETERS = {
 }
 
 
-def tile(module: Module, spec: GemmSpec, rows: int, vectors: int, prefetches_panels: bool = False) -> None:
-    """Emit ``tile<rows>_<vectors>``, which computes sum[r][v], the sum of data[r] * weights[v] over chains and k.
-
-    A row is a position. Rows are ``row_step`` bytes apart in A and ``out_step`` bytes apart in the output. A micro-tile
-    may take several passes over its chains: ``begins`` and ``ends`` are true in the first and in the last pass. Each k
-    prefetches at ``next`` and moves it by ``rate`` bytes. There is the data of the next micro-tile, or a row of a later
-    panel if ``prefetches_panels`` is true. ``pairs`` is a mask of numbers of pairs: -1 if the data permits bf16 pairs,
-    else 0.
-    """
-    pairs = {"pairs": "i64"} if spec.k_per_add == 2 else {}
-    f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, **pairs)
-    MicroTile(f, spec, rows, vectors, prefetches_panels).micro_kernel()
-    f.done()
-
-
 @dataclass(frozen=True)
 class MicroTile:
     """The micro-tile that is being emitted."""

@@ -30,7 +30,8 @@ from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.gemm import amx, pack
 from convgrad.engines.llvm.gemm.arguments import along, arguments
-from convgrad.engines.llvm.gemm.micro_tile import store_panel, tile
+from convgrad.engines.llvm.gemm.micro_tile import store_panel
+from convgrad.engines.llvm.gemm.portion_tile import tile
 from convgrad.engines.llvm.gemm.region import first_column, micro_tiles, region
 from convgrad.engines.llvm.gemm.segments import segments
 from convgrad.engines.llvm.packing import bias as pack_bias

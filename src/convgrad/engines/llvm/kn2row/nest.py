@@ -14,7 +14,8 @@ from convgrad.engines.llvm.arguments import Named, columns, fill, going
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.gemm import pack
 from convgrad.engines.llvm.gemm.arguments import arguments
-from convgrad.engines.llvm.gemm.micro_tile import store_panel, tile
+from convgrad.engines.llvm.gemm.micro_tile import store_panel
+from convgrad.engines.llvm.gemm.portion_tile import tile
 from convgrad.engines.llvm.kn2row import tap_adds
 from convgrad.engines.llvm.microkernel import by_width
 from convgrad.engines.llvm.packing import bias, nested
