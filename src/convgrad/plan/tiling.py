@@ -8,6 +8,7 @@ from math import ceil
 
 from convgrad.plan import constants
 from convgrad.plan.constants import LOAD_CYCLES, MIN_STEP_CYCLES, STEP_CYCLES
+from convgrad.plan.machine import Isa
 from convgrad.spec.order import SPLIT_TERMS
 
 SIDE = 16  # the most rows of a tile of AMX, and its columns
@@ -51,6 +52,11 @@ def amx_step_cycles(rows: int, vectors: int, lines: int) -> float:
     of_a = lines if rows <= SIDE else 2
     block = constants.AMX_BLOCK_CYCLES * (of_a + vectors) + constants.AMX_ROW_CYCLES * lines * rows * vectors
     return block / lines / SPLIT_TERMS
+
+
+def holds_node(isa: Isa, rows: int, vectors: int) -> bool:
+    """Return whether registers have room for the sums of a node of portions, besides those of two chains."""
+    return (3 * rows + 1) * vectors <= isa.registers
 
 
 def portion_step_cycles(rows: int, vectors: int) -> float:

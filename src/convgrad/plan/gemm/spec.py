@@ -9,7 +9,7 @@ from convgrad.formats import BF16, F32, FORMATS
 from convgrad.plan.gemm import constants
 from convgrad.plan.machine import LINE_BYTES, Isa
 from convgrad.plan.recipe import CHANNELS, CHANNELS_OUT, F32_BYTES, PACKED, SPATIAL, STRIDED, TAPS, Chosen, Operand
-from convgrad.plan.tiling import amx_step_cycles, cheapest, heights, portion_step_cycles, tiles
+from convgrad.plan.tiling import amx_step_cycles, cheapest, heights, holds_node, portion_step_cycles, tiles
 from convgrad.spec.order import BLOCK, SPLIT_TERMS
 
 POSITIONS_GEMM, TRANSPOSED = "dense", "transposed"  # kernels of one loop nest: M is positions, or output channels
@@ -106,7 +106,7 @@ class GemmSpec:
 
     def holds_node(self, rows: int, vectors: int) -> bool:
         """Return whether a micro-tile of vectors has the sums of a node in registers, besides those of two chains."""
-        return self.chains == 2 and not self.amx_tiles and (3 * rows + 1) * vectors <= self.isa.registers
+        return self.chains == 2 and not self.amx_tiles and holds_node(self.isa, rows, vectors)
 
     @property
     def apart(self) -> int:

@@ -38,7 +38,7 @@ from convgrad.plan.split_k.schedule import (
 )
 from convgrad.plan.split_k.taps import contiguous
 from convgrad.plan.tables import Ints, Schedule, Table, evenly, numbered, offsets, placed, wrapped
-from convgrad.plan.tiling import SIDE, amx_step_cycles, balanced, step_cycles
+from convgrad.plan.tiling import SIDE, amx_step_cycles, balanced, holds_node, portion_step_cycles, step_cycles
 from convgrad.spec.order import SPLIT_TERMS, order_of, over_positions
 from convgrad.spec.problem import Problem
 
@@ -83,9 +83,16 @@ def kernels(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     axis = {tensor: _axis_read(problem, nest, tensor) for tensor in channels}
     for a, b in EITHER_WAY:
         shapes = [MicroTileShape(balanced(channels[a], 2 * SIDE), 1 if channels[b] <= SIDE else 2)]
+        ways = [(shape, 2) for shape in shapes]
         if not isa.tiles:
-            shapes = [shape for tile in isa.micro_tiles_of(1, 2) for shape in outer_products(*tile, channels[a])]
-        for shape, k_per_add in product(shapes, (2,) if isa.tiles else k_per_add_choices(problem, isa)):
+            ways = [
+                (shape, k_per_add)
+                for k_per_add in k_per_add_choices(problem, isa)
+                for rows, vectors in isa.micro_tiles_of(k_per_add, 2)
+                if vectors <= 2  # the first cache has no room for a chain of wider panels
+                for shape in outer_products(rows, vectors, channels[a])
+            ]
+        for shape, k_per_add in ways:
             x = SplitKOperand(*axis[a], width=shape.mr, moves=a == "src")
             y = SplitKOperand(*axis[b], width=shape.nr * isa.lanes, moves=b == "src")
             spec = SplitKSpec(isa, *names, PORTIONS, shape, x, y, k_per_add=k_per_add, chains=2)
@@ -100,8 +107,11 @@ def costs(problem: Problem, nest: WeightsNest, machine: Machine, spec: SplitKSpe
     block = SPLIT_TERMS * amx_step_cycles(micro_tile.mr, micro_tile.nr, 1)
     if not spec.amx_tiles:
         adds = chain_adds(SPLIT_TERMS, spec.k_per_add, machine)
-        end = constants.PORTION_CYCLES * micro_tile.mr * micro_tile.nr
-        block = adds * step_cycles(micro_tile.mr, micro_tile.nr) + end
+        if holds_node(machine.isa, micro_tile.mr, micro_tile.nr):
+            block = adds * portion_step_cycles(micro_tile.mr, micro_tile.nr)
+        else:
+            end = constants.PORTION_CYCLES * micro_tile.mr * micro_tile.nr
+            block = adds * step_cycles(micro_tile.mr, micro_tile.nr) + end
     push = constants.PORTIONS_PUSH_CYCLES * micro_tile.mr * micro_tile.nr
     cycles = groups * a * b * taps * (portions * block + leaves * nest.chains * push)
     read_ns = machine.traffic_ns(problem.operand_format.dtype.itemsize)

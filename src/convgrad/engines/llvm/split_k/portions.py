@@ -46,7 +46,7 @@ from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.split_k.portions import PORTIONS_CHAIN, own_parts
 from convgrad.plan.split_k.recipe import SplitKSpec
 from convgrad.plan.tables import placed
-from convgrad.plan.tiling import tile_rows
+from convgrad.plan.tiling import holds_node, tile_rows
 from convgrad.spec.order import SPLIT_TERMS
 
 PARAMETERS = {
@@ -54,9 +54,11 @@ PARAMETERS = {
     "y": "ptr",
     "existing": "ptr",  # bits of the terms of each portion
     "sums": "ptr",  # memory for the sums of a chain
+    "node": "ptr",  # the sums of the node to which those of the chain are pushed
     "fast": "i64",  # -1 if the data permits tiles or pairs, and zeros where a tap reads padding, else 0
     "portions": "i64",
     "terms": "i64",
+    "first": "i1",  # whether the chain is the first of its node
 }
 
 
@@ -113,22 +115,22 @@ def _panels(n: SplitKNest, block: Named, group: Value, tap: Loop, own: Values) -
     packed = [f.at(f.scratch, x.args.at) for x in n.operands]
     number = group * n.b.task.count * n.a.task.count * t.taps + tap.index
     of_panels = {"sums": tap.sums, "number": number}
+    x_bytes, y_bytes = (pack.portion_bytes(n.spec, operand) for operand in (n.spec.a, n.spec.b))
+    existing = f.at(args.existing, (t.tap + tap.index) * args.portions * pack.BITS_BYTES)
     with f.loop(n.b.task.count, y=packed[1], **of_panels) as b:
         left = n.columns_left(t.group + group, n.b.task.first + b.index)
-        with f.loop(n.a.task.count, x=packed[0], **{name: b.carried[name] for name in of_panels}) as a:
-            fast = pack.finite(n, a.x, b.y)
-            if n.spec.k_per_add == 2:
-                minima = (minima_of(f, a.x, n.a.args.panel), minima_of(f, b.y, n.b.args.panel))
-                fast = pairs_allowed(f, n.spec.isa, args, minima) & fast
-            partial = f.at(f.at(args.partial_sums, t.partial_sums), a.number * (args.leaves * n.spec.tile_bytes))
-            existing = f.at(args.existing, (t.tap + tap.index) * args.portions * pack.BITS_BYTES)
-            with f.loop(
-                block.chains, x=a.x, y=b.y, chain=f.at(args.chains, block.chain * PORTIONS_CHAIN.bytes)
-            ) as iteration:
-                chain = columns(f, iteration.chain, PORTIONS_CHAIN)
+        first = f.at(args.chains, block.chain * PORTIONS_CHAIN.bytes)
+        with f.loop(block.chains, done=f.value(0), chain=first) as iteration:
+            chain = columns(f, iteration.chain, PORTIONS_CHAIN)
+            with f.loop(n.a.task.count, x=packed[0], **{name: b.carried[name] for name in of_panels}) as a:
+                fast = pack.finite(n, a.x, b.y)
+                if n.spec.k_per_add == 2:
+                    minima = (minima_of(f, a.x, n.a.args.panel), minima_of(f, b.y, n.b.args.panel))
+                    fast = pairs_allowed(f, n.spec.isa, args, minima) & fast
+                partial = f.at(f.at(args.partial_sums, t.partial_sums), a.number * (args.leaves * n.spec.tile_bytes))
                 of_chain = {
-                    "x": iteration.x,
-                    "y": iteration.y,
+                    "x": f.at(a.x, iteration.done * x_bytes),
+                    "y": f.at(b.y, iteration.done * y_bytes),
                     "fast": fast,
                     "portions": chain.portions,
                     "terms": chain.terms,
@@ -140,13 +142,12 @@ def _panels(n: SplitKNest, block: Named, group: Value, tap: Loop, own: Values) -
                 }
                 by_width(f, n.spec.isa.lanes, widths(n.spec), left, "tile", of_chain)
                 combine_after(n, a.sums, chain, partial)
-                iteration.next(
-                    x=f.at(iteration.x, chain.portions * pack.portion_bytes(n.spec, n.spec.a)),
-                    y=f.at(iteration.y, chain.portions * pack.portion_bytes(n.spec, n.spec.b)),
-                    chain=f.at(iteration.chain, PORTIONS_CHAIN.bytes),
+                a.next(
+                    x=f.at(a.x, n.a.args.panel), sums=f.at(a.sums, t.taps * args.panel_sums), number=a.number + t.taps
                 )
-            a.next(x=f.at(a.x, n.a.args.panel), sums=f.at(a.sums, t.taps * args.panel_sums), number=a.number + t.taps)
-        b.next(y=f.at(b.y, n.b.args.panel), **{name: a.carried[name] for name in of_panels})
+            iteration.next(done=iteration.done + chain.portions, chain=f.at(iteration.chain, PORTIONS_CHAIN.bytes))
+        panels = n.a.task.count * t.taps
+        b.next(y=f.at(b.y, n.b.args.panel), sums=f.at(b.sums, panels * args.panel_sums), number=b.number + panels)
 
 
 def _store(n: SplitKNest) -> None:
@@ -172,11 +173,11 @@ def tile(module: Module, spec: SplitKSpec, vectors: int) -> None:
     ``configured`` is the address of the configuration of the thread's tiles, as a number.
     """
     more = {"configured": "ptr"} if spec.amx_tiles else {}
-    f = module.function(f"tile{vectors}", False, **PARAMETERS, node="ptr", first="i1", **more)
-    pitch, vector_bytes = spec.width * F32_BYTES, spec.isa.lanes * F32_BYTES
+    f = module.function(f"tile{vectors}", False, **PARAMETERS, **more)
+    pitch = spec.width * F32_BYTES
 
     def some(first: Value, rows: int) -> None:
-        of_rows = {"x": f.at(f.x, first * _a_steps(spec)[0]), "sums": f.at(f.sums, first * pitch)}
+        of_rows = {"x": f.at(f.x, first * _a_steps(spec)[0]), "node": f.at(f.node, first * pitch)}
         f.call(f"by_vectors{rows}_{vectors}", **f.parameters | of_rows)
 
     with ExitStack() as otherwise:
@@ -185,11 +186,6 @@ def tile(module: Module, spec: SplitKSpec, vectors: int) -> None:
                 _by_tiles(f, spec, vectors)
             otherwise.enter_context(f.otherwise())
         by_height(f, spec.micro_tile.mr, _height(spec), some)
-    with f.loop(spec.micro_tile.mr, child=f.sums, parent=f.node) as row:
-        places = [f.at(row.parent, v * vector_bytes) for v in range(vectors)]
-        values = [f.load(f"<{spec.isa.lanes} x float>", row.child, v * vector_bytes) for v in range(vectors)]
-        tree.push(f, values, places, f.first)
-        row.next(child=f.at(row.child, pitch), parent=f.at(row.parent, pitch))
     f.done()
 
 
@@ -203,37 +199,50 @@ def _by_tiles(f: Function, spec: SplitKSpec, vectors: int) -> None:
         rows = [f.at(portion.x, sum(heights[:n]) * LINE_BYTES) for n in range(len(heights))]
         tiles.multiply(rows, f.value(LINE_BYTES), portion.y, spec.micro_tile.nr * LINE_BYTES)
         portion.next(**_next_portion(f, spec, portion))
-    tiles.store(f.sums, spec.width * F32_BYTES)
+    pitch, vector_bytes = spec.width * F32_BYTES, spec.isa.lanes * F32_BYTES
+    tiles.store(f.sums, pitch)
+    with f.loop(spec.micro_tile.mr, child=f.sums, parent=f.node) as row:
+        places = [f.at(row.parent, v * vector_bytes) for v in range(vectors)]
+        values = [f.load(f"<{spec.isa.lanes} x float>", row.child, v * vector_bytes) for v in range(vectors)]
+        tree.push(f, values, places, f.first)
+        row.next(child=f.at(row.child, pitch), parent=f.at(row.parent, pitch))
 
 
 def by_vectors(module: Module, spec: SplitKSpec, rows: int, vectors: int) -> None:
     """Emit ``by_vectors<rows>_<vectors>``, which computes the sums of some rows of A by vectors.
 
-    If ``fast`` is 0, only the terms that exist are added, one by one. Sums of portions are added up in memory, because
-    the two chains of a portion may fill the registers.
+    If ``fast`` is 0, only the terms that exist are added, one by one. If the two chains of a portion fill the
+    registers, the sums of portions are added up in memory.
     """
     f = module.function(f"by_vectors{rows}_{vectors}", False, **PARAMETERS)
-    kind, shape = f"<{spec.isa.lanes} x float>", (rows, vectors)
-    sums = [
-        f.at(f.sums, (r * spec.micro_tile.nr + v) * spec.isa.lanes * F32_BYTES)
-        for r, v in product(range(rows), range(vectors))
-    ]
-    for place in sums:
-        f.store(f.zeros(kind), place)
+    kind, shape, nr = f"<{spec.isa.lanes} x float>", (rows, vectors), spec.micro_tile.nr
+    offsets = [(r * nr + v) * spec.isa.lanes * F32_BYTES for r, v in product(range(rows), range(vectors))]
+    in_registers = holds_node(spec.isa, rows, vectors)
+    begin = {f"block{number}": f.zeros(kind) for number in range(len(offsets))}
+    if not in_registers:
+        for offset, nothing in zip(offsets, begin.values(), strict=True):
+            f.store(nothing, f.sums, offset)
+        begin = {}
     zeros = {name: f.zeros(kind) for tag in CHAIN_TAGS for name in sum_names(rows, vectors, tag)}
-    with f.loop(f.portions, x=f.x, y=f.y, existing=f.existing, left=f.terms) as portion:
+    with f.loop(f.portions, x=f.x, y=f.y, existing=f.existing, left=f.terms, **begin) as portion:
         state = {"a": portion.x, "b": portion.y, **zeros}
         if not spec.amx_tiles:
             state = _turns(f, spec, shape, f.fast, state)
         bits = pack.within(f, portion.left) & f.load("i64", portion.existing)
         state = _turns(f, spec, shape, f.value(-1) - f.fast, state, bits)
-        for value, place in zip(even_and_odd(f, [state[name] for name in zeros]), sums, strict=True):
-            f.store(f.add(f.load(kind, place), value), place)
+        sums = even_and_odd(f, [state[name] for name in zeros])
+        if in_registers:
+            portion.next(**{name: f.add(portion.carried[name], value) for name, value in zip(begin, sums, strict=True)})
+        else:
+            for value, offset in zip(sums, offsets, strict=True):
+                f.store(f.add(f.load(kind, f.sums, offset), value), f.sums, offset)
         portion.next(
             **_next_portion(f, spec, portion),
             existing=f.at(portion.existing, pack.BITS_BYTES),
             left=portion.left - SPLIT_TERMS,
         )
+    block = [portion.carried[name] for name in begin] or [f.load(kind, f.sums, offset) for offset in offsets]
+    tree.push(f, block, [f.at(f.node, offset) for offset in offsets], f.first)
     f.done()
 
 
