@@ -98,7 +98,7 @@ class MicroTile:
         f = self.f
         zeros = {name: f.zeros(self.kind) for name in self.names}
         pushed = f.select(f.ends, f.chain_count - 1, f.chain_count)
-        if self.spec.out == CHANNELS and self.spec.k_per_add == 1:
+        if self.spec.out == CHANNELS:
             self.prefetch_out()
         with f.loop(f.chain_count, chain=f.chains, segment=f.segments, prefetched=f.next, **zeros) as chain:
             segments = f.load("i64", chain.chain, CHAIN.at("segments"))

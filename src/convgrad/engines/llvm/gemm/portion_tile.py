@@ -45,7 +45,7 @@ class PortionTile(MicroTile):
     def micro_kernel(self) -> None:
         """Add all portions of a pass to nodes. Keep the last node for the next pass, or store the total."""
         f, a = self.f, arguments(self.f, self.spec)
-        if self.spec.out == CHANNELS and self.spec.k_per_add == 1:
+        if self.spec.out == CHANNELS:
             self.prefetch_out()
         zeros = {name: f.zeros(self.kind) for name in self.names}
         with f.loop(f.chain_count, chain=f.chains, segment=f.segments, prefetched=f.next, **self.begun()) as portion:

@@ -115,22 +115,22 @@ def _panels(n: SplitKNest, block: Named, group: Value, tap: Loop, own: Values) -
     packed = [f.at(f.scratch, x.args.at) for x in n.operands]
     number = group * n.b.task.count * n.a.task.count * t.taps + tap.index
     of_panels = {"sums": tap.sums, "number": number}
-    x_bytes, y_bytes = (pack.portion_bytes(n.spec, operand) for operand in (n.spec.a, n.spec.b))
-    existing = f.at(args.existing, (t.tap + tap.index) * args.portions * pack.BITS_BYTES)
     with f.loop(n.b.task.count, y=packed[1], **of_panels) as b:
         left = n.columns_left(t.group + group, n.b.task.first + b.index)
-        first = f.at(args.chains, block.chain * PORTIONS_CHAIN.bytes)
-        with f.loop(block.chains, done=f.value(0), chain=first) as iteration:
-            chain = columns(f, iteration.chain, PORTIONS_CHAIN)
-            with f.loop(n.a.task.count, x=packed[0], **{name: b.carried[name] for name in of_panels}) as a:
-                fast = pack.finite(n, a.x, b.y)
-                if n.spec.k_per_add == 2:
-                    minima = (minima_of(f, a.x, n.a.args.panel), minima_of(f, b.y, n.b.args.panel))
-                    fast = pairs_allowed(f, n.spec.isa, args, minima) & fast
-                partial = f.at(f.at(args.partial_sums, t.partial_sums), a.number * (args.leaves * n.spec.tile_bytes))
+        with f.loop(n.a.task.count, x=packed[0], **{name: b.carried[name] for name in of_panels}) as a:
+            fast = pack.finite(n, a.x, b.y)
+            if n.spec.k_per_add == 2:
+                minima = (minima_of(f, a.x, n.a.args.panel), minima_of(f, b.y, n.b.args.panel))
+                fast = pairs_allowed(f, n.spec.isa, args, minima) & fast
+            partial = f.at(f.at(args.partial_sums, t.partial_sums), a.number * (args.leaves * n.spec.tile_bytes))
+            existing = f.at(args.existing, (t.tap + tap.index) * args.portions * pack.BITS_BYTES)
+            with f.loop(
+                block.chains, x=a.x, y=b.y, chain=f.at(args.chains, block.chain * PORTIONS_CHAIN.bytes)
+            ) as iteration:
+                chain = columns(f, iteration.chain, PORTIONS_CHAIN)
                 of_chain = {
-                    "x": f.at(a.x, iteration.done * x_bytes),
-                    "y": f.at(b.y, iteration.done * y_bytes),
+                    "x": iteration.x,
+                    "y": iteration.y,
                     "fast": fast,
                     "portions": chain.portions,
                     "terms": chain.terms,
@@ -142,12 +142,13 @@ def _panels(n: SplitKNest, block: Named, group: Value, tap: Loop, own: Values) -
                 }
                 by_width(f, n.spec.isa.lanes, widths(n.spec), left, "tile", of_chain)
                 combine_after(n, a.sums, chain, partial)
-                a.next(
-                    x=f.at(a.x, n.a.args.panel), sums=f.at(a.sums, t.taps * args.panel_sums), number=a.number + t.taps
+                iteration.next(
+                    x=f.at(iteration.x, chain.portions * pack.portion_bytes(n.spec, n.spec.a)),
+                    y=f.at(iteration.y, chain.portions * pack.portion_bytes(n.spec, n.spec.b)),
+                    chain=f.at(iteration.chain, PORTIONS_CHAIN.bytes),
                 )
-            iteration.next(done=iteration.done + chain.portions, chain=f.at(iteration.chain, PORTIONS_CHAIN.bytes))
-        panels = n.a.task.count * t.taps
-        b.next(y=f.at(b.y, n.b.args.panel), sums=f.at(b.sums, panels * args.panel_sums), number=b.number + panels)
+            a.next(x=f.at(a.x, n.a.args.panel), sums=f.at(a.sums, t.taps * args.panel_sums), number=a.number + t.taps)
+        b.next(y=f.at(b.y, n.b.args.panel), **{name: a.carried[name] for name in of_panels})
 
 
 def _store(n: SplitKNest) -> None:
