@@ -11,7 +11,7 @@ from convgrad.formats import BF16, F32, FORMATS
 from convgrad.plan import constants as shared
 from convgrad.plan.forward_nest import OPERAND, ForwardNest, transposed
 from convgrad.plan.gemm import constants
-from convgrad.plan.gemm.cost import crowded
+from convgrad.plan.gemm.cost import crowded, rows_in_cache
 from convgrad.plan.gemm.cuts import reached_bytes
 from convgrad.plan.gemm.spec import GemmSpec, TransposedGemmSpec
 from convgrad.plan.machine import Isa
@@ -77,7 +77,8 @@ def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) 
     names = (problem.operand_format.name, problem.output_format.name)
     packed_a, packed_b, out = contiguous_axes(view, *names)
     places = PLACES.get(names[0], (False,)) if packed_a.contiguous == CHANNELS else (False,)
-    if crowded(view) and False not in places:
+    near = rows_in_cache(view.axes[-1].data)
+    if (crowded(view) or near < max(rows for rows, _ in isa.micro_tiles)) and False not in places:
         places = (*places, False)
     if reached_bytes(view, [1] * len(view.axes)) > shared.MAX_OUTPUT_BLOCK_BYTES:
         places = (True,)  # the packed A of one position would be too large
@@ -99,19 +100,14 @@ def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) 
         readable = packed_b.contiguous == CHANNELS_OUT and view.tap_step is not None and k_per_add == 1
         choices_of_b = (packed_b, b_in_place) if readable and wide and (whole or masked) else (packed_b,)
         remainder = view.n % (vectors * isa.lanes)
-        for rows in range(max_rows, max(1, max_rows - shared.FEWER_ROWS_POSITIONS), -1):
+        for rows in _heights(max_rows, near):
             single_vector = vectors > 1 and 0 < remainder <= isa.lanes
             for a, b in product(choices_of_a, choices_of_b):
+                if a.in_place and a.contiguous == CHANNELS and rows > near:
+                    continue
                 if a.in_place and not f32 and not amx_tiles and chains * rows * vectors > isa.registers - 2 * isa.spare:
                     continue
-                # Packing swaps the two k of each bf16 pair of A, but B in place is not swapped.
-                if b.in_place and problem.operand_format is BF16 and chains == 1 and not a.in_place:
-                    continue
-                if k_per_add == 2 and (view.k == 1 or (a.in_place and a.contiguous != CHANNELS)):  # no k to pair
-                    continue
-                if amx_tiles and (a.in_place or b.in_place):
-                    continue  # packing fills blocks with zeros, and packed rows are 1.1 times as fast
-                if portions and (a.in_place or view.k % 4):
+                if not _multiplies(view, problem.operand_format is BF16, (k_per_add, chains, amx_tiles), a, b):
                     continue
                 yield kind(
                     isa,
@@ -128,6 +124,25 @@ def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) 
                     amx_tiles=amx_tiles,
                     masked=b.in_place and masked,
                 )
+
+
+def _multiplies(view: ForwardNest, bf16: bool, way: tuple[int, int, bool], a: Operand, b: Operand) -> bool:
+    """Return whether a kernel can read A and B as they are for ``way``: k per multiply-add, chains, and tiles."""
+    k_per_add, chains, amx_tiles = way
+    if amx_tiles:
+        return not (a.in_place or b.in_place)  # packing fills blocks with zeros, and packed rows are 1.1 times as fast
+    if k_per_add == 2 and chains == 2:  # pairs of k and k + 2
+        return not a.in_place and view.k % 4 == 0
+    if k_per_add == 2 and (view.k == 1 or (a.in_place and a.contiguous != CHANNELS)):  # no k to pair
+        return False
+    # Packing swaps the two k of each bf16 pair of A, but B in place is not swapped.
+    return not (b.in_place and bf16 and chains == 1 and not a.in_place)
+
+
+def _heights(most: int, near: int) -> list[int]:
+    """Return the rows of micro-tiles to try, descending: ``most`` or a few less, and ``near`` or a few less."""
+    fewer, firsts = shared.FEWER_ROWS_POSITIONS, (most, min(most, near))
+    return sorted({rows for first in firsts for rows in range(first, max(1, first - fewer), -1)}, reverse=True)
 
 
 def may_be_padded(view: ForwardNest) -> bool:

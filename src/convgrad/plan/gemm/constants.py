@@ -5,6 +5,9 @@ from __future__ import annotations
 from convgrad.plan.constants import Count, Rate
 
 SET_CONFLICT_BYTES = Count(1024, "bytes", "strides that are multiples of this use few sets of a cache")
+SETS_BYTES = Count(4096, "bytes", "memory that uses all sets of the first cache once")
+SET_WAYS = Count(8, "lines", "lines of a set of the first cache; 12 on some processors")
+OUTPUT_CONFLICT_FACTOR = Rate(1.03, "times", "time of micro-tiles whose rows of the output replace each other in a set")
 MIN_EXPONENT_NS = Rate(0.015, "ns", "search for the minimum exponent, per element that is read in place")
 MICRO_TILE_ROW_CYCLES = Rate(6.0, "cycles", "start and store of a micro-tile's row, per panel")
 PANELS_SHARE = Rate(0.5, "of the second cache", "maximum weights that are packed at a time")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil, inf, prod
+from math import ceil, gcd, inf, prod
 from typing import Any
 
 from convgrad.formats import FORMATS
@@ -184,10 +184,21 @@ def tile_cycles(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tupl
     panels = 0.0
     for vectors, count in _widths(view, spec):
         panels += count * _region_cycles(view, spec, vectors, block, adds)
-    cycles = view.groups * panels
+    cycles, along = view.groups * panels, view.axes[-1]
+    if spec.out == CHANNELS and spec.mr > rows_in_cache(along.out):
+        cycles *= constants.OUTPUT_CONFLICT_FACTOR
     if spec.a.in_place and spec.a.contiguous == CHANNELS and crowded(view):
         return cycles * shared.SET_CONFLICT_FACTOR
     return cycles * constants.PAIR_SPLIT_FACTOR if spec.reads_pairs and spec.k_per_add == 1 and view.k > 1 else cycles
+
+
+def rows_in_cache(step: int) -> int:
+    """Return how many rows ``step`` bytes apart the first cache holds, if all have a line in the same few sets.
+
+    >>> rows_in_cache(4096), rows_in_cache(2048), rows_in_cache(4000)
+    (8, 16, 1024)
+    """
+    return constants.SET_WAYS * (constants.SETS_BYTES // gcd(step or LINE_BYTES, constants.SETS_BYTES))
 
 
 def _widths(view: ForwardNest, spec: GemmSpec) -> list[tuple[int, int]]:
