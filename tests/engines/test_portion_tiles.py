@@ -20,7 +20,7 @@ from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from tests.engines.guarded import Placed, run_guarded
 from tests.engines.test_tiles import CONVS, DATA, LAYOUTS, ROLES, TINY, TYPES
-from tests.support.engine_helpers import HOST, Array, modelled
+from tests.support.engine_helpers import HOST, Array, empty, modelled, run_plan
 from tests.support.forward_problems import plans_of, posed
 from tests.support.hash_problems import operands_of, shape_of, values
 from tests.support.helpers import assert_same_bits
@@ -69,6 +69,18 @@ def test_specified_bits(name: str, role: str, data: str, chains: int, isa: str) 
         run_guarded(replace(chosen, pass_chains=chains), problem, operands, out.array, at % 2 == 0)
         assert_same_bits(np.ascontiguousarray(out.array), expected, (name, str(chosen)))
         assert out.intact()
+
+
+@pytest.mark.parametrize("isa", ISA_NAMES)
+def test_sums_of_no_terms_are_positive_zeros(isa: str) -> None:
+    """An empty node is -0 in registers."""
+    problem = posed(replace(CONVS["no tap"], dst_channels=64), "dst", False, TYPES[0], LAYOUTS[0], False, bias=False)
+    operands = operands_of(problem, np.random.PCG64(1), subnormal=False)
+    expected = np.ascontiguousarray(evaluate_in_order(problem, operands))
+    assert (expected == 0).any()
+    for chosen in of_portions(problem, operands, empty(problem), isa_of(isa)):
+        out = run_plan(chosen, problem, operands, empty(problem))
+        assert_same_bits(np.ascontiguousarray(out), expected, str(chosen))
 
 
 def test_which_micro_tiles_hold_a_node() -> None:
