@@ -26,14 +26,14 @@ from convgrad.host import cpu_model
 from convgrad.plan.machine import Isa
 
 K, TILE_K, UNROLLED, CALLS = 256, 2 * SIDE, 4, 2000
-CHAIN, IN_TURN, TOGETHER = "one chain", "halves in turn", "halves together"
+CHAIN, IN_TURN, TOGETHER, NODE = "one chain", "halves in turn", "halves together", "halves and C"
 
 
 class Kernel(NamedTuple):
     """A micro-kernel: its sums in registers, whether it adds pairs, and the order of each sum.
 
-    ``CHAIN`` is one chain, the specified order. The others compute the order of TDPBF16PS for each 32 K: ``IN_TURN``
-    has one of both chains in registers, and ``TOGETHER`` has both.
+    ``CHAIN`` is one chain. The others compute the order of TDPBF16PS for each 32 K: ``IN_TURN`` has one of both chains
+    in registers, ``TOGETHER`` has both, and ``NODE`` also has C.
     """
 
     isa: Isa
@@ -81,10 +81,11 @@ def module_of(one: Kernel) -> str:
             for place, total in enumerate(sums.values()):
                 f.store(total, f.c, place * width)
         else:
-            for place in range(len(one.names)):
-                f.store(f.zeros(kind), f.c, place * width)
-            with f.loop(K // TILE_K, a=f.a, b=f.b) as each:
-                if one.order == TOGETHER:
+            c = {f"{name}_c": f.zeros(kind) for name in one.names}
+            for place, value in enumerate(c.values()):
+                f.store(value, f.c, place * width)
+            with f.loop(K // TILE_K, a=f.a, b=f.b, **(c if one.order == NODE else {})) as each:
+                if one.order != IN_TURN:
                     even, odd = panel(f, one, each.a, each.b, block // 2, 2)
                 else:
                     (first,) = panel(f, one, each.a, each.b, block // 2, 1)
@@ -95,8 +96,13 @@ def module_of(one: Kernel) -> str:
                     even = {name: f.load(kind, scratch, place * width) for place, name in enumerate(one.names)}
                 for place, name in enumerate(one.names):
                     halves = f.add(even[name], odd[name])
-                    f.store(f.add(f.load(kind, f.c, place * width), halves), f.c, place * width)
+                    if one.order == NODE:
+                        each.next(**{f"{name}_c": f.add(each.carried[f"{name}_c"], halves)})
+                    else:
+                        f.store(f.add(f.load(kind, f.c, place * width), halves), f.c, place * width)
                 each.next(a=f.at(each.a, 4 * block * one.rows), b=f.at(each.b, width * block * one.vectors))
+            for place, name in enumerate(c if one.order == NODE else ()):
+                f.store(each.carried[name], f.c, place * width)
     f.done()
     return str(module)
 
@@ -196,12 +202,12 @@ def words(one: Kernel, given: U16) -> NDArray[np.uint32]:
 
 def table() -> list[Row]:
     """Return the rows that this machine can run."""
-    tiles = {"avx512bf16": (13, 6, True), "avx512": (14, 7, False), "avx2": (6, 3, False)}
+    tiles = {"avx512bf16": (13, 6, (2, 4)), "avx512": (14, 7, (3, 3)), "avx2": (6, 3, (2, 2))}
     made: list[Kernel | None] = [] if why_no_amx() else [None]
     for isa in isas.host_isas():
-        rows, fewer, pairs = tiles.get(isa.name, (12, 6, False))
-        orders = {CHAIN: rows, IN_TURN: rows, TOGETHER: fewer}
-        made += [Kernel(isa, count, 2, order, pairs) for order, count in orders.items()]
+        rows, fewer, fewest = tiles.get(isa.name, (12, 6, (4, 2)))
+        shapes = {CHAIN: (rows, 2), IN_TURN: (rows, 2), TOGETHER: (fewer, 2), NODE: fewest}
+        made += [Kernel(isa, *shape, order, isa.name == "avx512bf16") for order, shape in shapes.items()]
     return [Row(one) for one in made]
 
 
