@@ -1,9 +1,9 @@
 """Print what runs of ``convgrad bench`` say together, as a Markdown table; runs of one problem count by their median.
 
-python benchmarks/summary.py benchmarks/results/zen5_f32.csv
-python benchmarks/summary.py --by-class benchmarks/results/zen5_f32.csv
+python benchmarks/summary.py benchmarks/results/zen4_f32.csv
+python benchmarks/summary.py --by-class benchmarks/results/zen4_f32.csv
 python benchmarks/summary.py --by-suite --only "kh3.*" run1.csv run2.csv run3.csv
-python benchmarks/summary.py --by-pass benchmarks/results/zen5_f32.csv
+python benchmarks/summary.py --by-pass benchmarks/results/zen4_f32.csv
 """
 
 from __future__ import annotations

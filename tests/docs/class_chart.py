@@ -13,7 +13,7 @@ from tests.support.places import BENCHMARKS, DOCS
 
 RESULTS = BENCHMARKS / "results"
 PICTURE = DOCS / "pictures" / "classes.svg"
-RUN = "zen5_f32.csv"
+RUN = "zen4_f32.csv"
 GLANCE = {  # the suite of each class
     "ResNet-50": "resnet50",
     "VGG, DenseNet, Inception": "dense",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import geometric_mean
 
+from tests.docs.class_chart import RUN
 from tests.support.places import BENCHMARKS, DOCS, ROOT
 
 RESULTS = BENCHMARKS / "results"
@@ -104,9 +105,7 @@ def steps(file: str = "step_times.csv") -> list[tuple[float, str]]:
 
 def layers() -> list[tuple[float, str]]:
     """Return the time of each layer in the largest run, as a multiple of PyTorch's, and its name."""
-    return [
-        (1 / float(row["torch_ratio"]), f"{row['suite']} {PASSES[row['direction']]}") for row in rows_of("zen5_f32.csv")
-    ]
+    return [(1 / float(row["torch_ratio"]), f"{row['suite']} {PASSES[row['direction']]}") for row in rows_of(RUN)]
 
 
 def memory() -> list[tuple[float, str]]:

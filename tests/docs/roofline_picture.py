@@ -6,10 +6,11 @@ import csv
 from collections.abc import Sequence
 from math import atan, degrees, log10
 
+from tests.docs.class_chart import RUN
 from tests.docs.svg import AT_NIGHT, INK, LINE, WIDTH, line, picture, words
 from tests.support.places import BENCHMARKS, DOCS
 
-RESULTS = BENCHMARKS / "results" / "zen5_f32.csv"
+RESULTS = BENCHMARKS / "results" / RUN
 PICTURE = DOCS / "pictures" / "roofline.svg"
 SUITES = {  # by suite: its name on the page, and its colours by day and by night
     "depthwise": ("depthwise", "#b3412e", "#ff9a86"),

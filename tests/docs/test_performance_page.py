@@ -20,9 +20,8 @@ PAGE, SERIES, SPEED = (
     (DOCS / name).read_text(encoding="utf-8") for name in ("performance.md", "design/measurements.md", "tiles.md")
 )
 WORDS = " ".join(SERIES.split())
-XEON, ONE_THREAD, BF16 = "xeon_f32.csv", "zen5_f32_1thread.csv", "zen5_bf16.csv"
-XEON_BF16 = "xeon_bf16.csv"
-BF16_ONE_THREAD, F16 = "zen5_bf16_1thread.csv", "zen5_f16.csv"
+ZEN5, ONE_THREAD, XEON = "zen5_f32.csv", "zen5_f32_1thread.csv", "xeon_f32.csv"
+BF16, XEON_BF16, F16 = "zen4_bf16.csv", "xeon_bf16.csv", "zen5_f16.csv"
 
 
 def rows_of(name: str) -> list[dict[str, str]]:
@@ -51,7 +50,7 @@ def test_bf16_with_amx_is_as_the_page_says(tables_of: Callable[..., Tables]) -> 
 
 
 def test_predictions_are_counted() -> None:
-    for name in (RUN, XEON):
+    for name in (ZEN5, XEON):
         shares = [float(row["predicted_ms"]) / float(row["convgrad_ms"]) for row in rows_of(name)]
         near = sum(1 / 1.5 <= share <= 1.5 for share in shares)
         assert f"In `{name}`, {near} of {len(shares)} predictions are" in WORDS
@@ -172,11 +171,11 @@ def pairs(cells: Iterable[str]) -> str:
 
 
 RUNS = {
-    "f32, two threads": RUN,
-    "f32, one thread": ONE_THREAD,
-    "bf16, two threads": BF16,
-    "bf16, one thread": BF16_ONE_THREAD,
-    "f16, two threads": F16,
+    "f32, Zen 4": RUN,
+    "bf16, Zen 4": BF16,
+    "f32, Zen 5": ZEN5,
+    "f32, Zen 5, one thread": ONE_THREAD,
+    "f16, Zen 5": F16,
     "f32, Xeon with AMX": XEON,
     "bf16, Xeon with AMX": XEON_BF16,
 }
@@ -249,7 +248,7 @@ def test_two_threads_are_compared_with_one() -> None:
             if row["suite"] in ("resnet50", "dense") and row["direction"] == "BWD_W" and row["layout"] == "NXC"
             and float(row["gflop"]) > 0.1
         }
-        for name in (RUN, ONE_THREAD)
+        for name in (ZEN5, ONE_THREAD)
     )  # fmt: skip
     fast = sum(one[problem] >= 1.8 * two[problem] for problem in two)
     assert f"has {len(two)} f32 weight gradients of `resnet50` and `dense` with more than 50 million" in WORDS
