@@ -139,9 +139,9 @@ def _multiplies(view: ForwardNest, bf16: bool, way: tuple[int, int, bool], a: Op
     return not (b.in_place and bf16 and chains == 1 and not a.in_place)
 
 
-def _heights(most: int, near: int) -> list[int]:
-    """Return the rows of micro-tiles to try, descending: ``most`` or a few less, and ``near`` or a few less."""
-    fewer, firsts = shared.FEWER_ROWS_POSITIONS, (most, min(most, near))
+def _heights(maximum: int, near: int) -> list[int]:
+    """Return the rows of micro-tiles to try, descending: ``maximum`` or a few less, and ``near`` or a few less."""
+    fewer, firsts = shared.FEWER_ROWS_POSITIONS, (maximum, min(maximum, near))
     return sorted({rows for first in firsts for rows in range(first, max(1, first - fewer), -1)}, reverse=True)
 
 
