@@ -44,7 +44,7 @@ def of_portions(problem: Problem, operands: Sequence[Array], out: Array, isa: Is
     return list({(plan.spec.mr, plan.spec.nr, plan.spec.k_per_add): plan for plan in of_vectors}.values())
 
 
-@tiers("name, role, data, chains, isa", list(CONVS), ROLES, DATA, PASSES, ISA_NAMES, every=53)
+@tiers("name, role, data, chains, isa", list(CONVS), ROLES, DATA, PASSES, ISA_NAMES, every=101)
 def test_specified_bits(name: str, role: str, data: str, chains: int, isa: str) -> None:
     number = list(CONVS).index(name) + 3 * ROLES.index(role) + 5 * PASSES.index(chains) + DATA.index(data)
     conv = CONVS[name]
@@ -78,7 +78,7 @@ def test_sums_of_no_terms_are_positive_zeros(isa: str) -> None:
     operands = operands_of(problem, np.random.PCG64(1), subnormal=False)
     expected = np.ascontiguousarray(evaluate_in_order(problem, operands))
     assert (expected == 0).any()
-    for chosen in of_portions(problem, operands, empty(problem), isa_of(isa)):
+    for chosen in of_portions(problem, operands, empty(problem), isa_of(isa))[::3]:
         out = run_plan(chosen, problem, operands, empty(problem))
         assert_same_bits(np.ascontiguousarray(out), expected, str(chosen))
 

@@ -42,9 +42,9 @@ def test_its_convolutions_are_ours(example: Any) -> None:
 
 def test_a_block_has_one_fingerprint(example: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {}
-    for isa, count in zip([*HOST, HOST[0]], [*COUNTS, "4"], strict=False):
+    for count, isa in enumerate([*HOST, HOST[0]], 1):
         monkeypatch.setenv("CONVGRAD_MAX_ISA", isa)
-        monkeypatch.setenv("CONVGRAD_NUM_THREADS", count)
+        monkeypatch.setenv("CONVGRAD_NUM_THREADS", str(count))
         torch.manual_seed(0)
         block = convgrad.torch.reproducible(example.BasicBlock(24, 40, 2))
         given = torch.randn(6, 24, 17, 17, requires_grad=True)
