@@ -324,6 +324,16 @@ def test_the_words_of_the_roofline_are_those_of_its_run() -> None:
     assert f"exceed three quarters of the peak of {peak:.0f} GFLOP/s." in PAGE
 
 
+def test_sizes_that_are_powers_of_two() -> None:
+    rows = rows_of("strides.csv")
+    for column, words in (("ratio", "layers take more"), ("offset_ratio", "layers take more than 1.15")):
+        ratios = [float(row[column]) for row in rows]
+        slow = sum(ratio > 1.15 for ratio in ratios)
+        before = f"{slow} of {len(rows)} {words}" if column == "ratio" else f"{slow} {words}"
+        assert before in WORDS
+        assert f"at most {max(ratios):.2f} times" in WORDS
+
+
 def test_layers_in_pairs_are_those_of_the_committed_runs() -> None:
     panels = {(row["what"], row["of"]): (int(row["pairs"]), int(row["single"])) for row in rows_of("pairs_digits.csv")}
     training = [count for (what, _), count in panels.items() if what.startswith("training")]
