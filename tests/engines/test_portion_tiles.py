@@ -19,10 +19,10 @@ from convgrad.plan.stencils.grouped import GroupedStencilPlan
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from tests.engines.guarded import Placed, run_guarded
-from tests.engines.test_tiles import CONVS, DATA, LAYOUTS, ROLES, TINY, TYPES
+from tests.engines.test_tiles import CONVS, DATA, LAYOUTS, ROLES, TYPES, case_of
 from tests.support.engine_helpers import HOST, Array, empty, modelled, run_plan
 from tests.support.forward_problems import plans_of, posed
-from tests.support.hash_problems import operands_of, shape_of, values
+from tests.support.hash_problems import operands_of
 from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
 
@@ -47,17 +47,7 @@ def of_portions(problem: Problem, operands: Sequence[Array], out: Array, isa: Is
 @tiers("name, role, data, chains, isa", list(CONVS), ROLES, DATA, PASSES, ISA_NAMES, every=101)
 def test_specified_bits(name: str, role: str, data: str, chains: int, isa: str) -> None:
     number = list(CONVS).index(name) + 3 * ROLES.index(role) + 5 * PASSES.index(chains) + DATA.index(data)
-    conv = CONVS[name]
-    if role == "src":  # the summed channels are those of dst
-        conv = replace(conv, src_channels=conv.dst_channels, dst_channels=conv.src_channels)
-    problem = posed(conv, role, False, TYPES[number % 3], LAYOUTS[number % 4], number % 2 == 0, bias=number % 3 == 0)
-    bits = np.random.PCG64(number)
-    operands = operands_of(problem, bits, subnormal=False)
-    if data == "tiny":
-        operands[0] = (operands[0].astype(np.float32) * np.float32(TINY)).astype(operands[0].dtype)
-    if data == "not finite":
-        operands[number % 2].flat[:: 37 + number] = (np.inf, -np.inf, np.nan)[number % 3]
-    old = values(shape_of(problem, problem.output), problem.output_format, bits)
+    problem, operands, old = case_of(name, role, TYPES[number % 3], data, number)
     expected = np.ascontiguousarray(evaluate_in_order(problem, operands, old))
     found = of_portions(problem, operands, old, isa_of(isa))
     assert found

@@ -64,10 +64,8 @@ def of_tiles(problem: Problem, operands: Sequence[Array], out: Array, isa: Isa) 
     return [plan for plan in found if isinstance(plan, GemmPlan) and plan.spec.amx_tiles]
 
 
-@tiers("name, role, types, data, kind", list(CONVS), ROLES, TYPES, DATA, KINDS, every=61)
-def test_specified_bits(name: str, role: str, types: tuple[str, str], data: str, kind: str) -> None:
-    """Any layout, with old values, a bias and an activation, for each height, in every cut, among guard pages."""
-    number = list(CONVS).index(name) + 3 * ROLES.index(role) + 5 * TYPES.index(types) + DATA.index(data)
+def case_of(name: str, role: str, types: tuple[str, str], data: str, number: int) -> tuple[Problem, list[Array], Array]:
+    """A problem, its operands and old values; ``number`` deals a layout, a bias, an activation and special values."""
     conv = CONVS[name]
     if role == "src":  # the summed channels are those of dst
         conv = replace(conv, src_channels=conv.dst_channels, dst_channels=conv.src_channels)
@@ -80,7 +78,14 @@ def test_specified_bits(name: str, role: str, types: tuple[str, str], data: str,
         operands[0] = (operands[0].astype(np.float32) * np.float32(TINY)).astype(operands[0].dtype)
     if data == "not finite":
         operands[number % 2].flat[:: 37 + number] = (np.inf, -np.inf, np.nan)[number % 3]
-    old = values(shape_of(problem, problem.output), problem.output_format, bits)
+    return problem, operands, values(shape_of(problem, problem.output), problem.output_format, bits)
+
+
+@tiers("name, role, types, data, kind", list(CONVS), ROLES, TYPES, DATA, KINDS, every=61)
+def test_specified_bits(name: str, role: str, types: tuple[str, str], data: str, kind: str) -> None:
+    """Any layout, with old values, a bias and an activation, for each height, in every cut, among guard pages."""
+    number = list(CONVS).index(name) + 3 * ROLES.index(role) + 5 * TYPES.index(types) + DATA.index(data)
+    problem, operands, old = case_of(name, role, types, data, number)
     expected = np.ascontiguousarray(evaluate_in_order(problem, operands, old))
     found = of_tiles(problem, operands, old, tiled(kind))
     assert found
