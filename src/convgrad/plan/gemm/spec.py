@@ -232,13 +232,15 @@ class GemmSpec:
     def tiling(self, count: int, vectors: int = 0) -> tuple[int, int, float]:
         """Return the height of micro-tiles that cover a line, their number, and cycles per k and position."""
         vectors = vectors or self.nr
-        if self.chains == 2 and self.holds_node(self.mr, vectors):
-            return cheapest(count, [(rows, portion_step_cycles(rows, vectors)) for rows in self.mr_sizes])
-        if not self.amx_tiles:
+        if self.chains == 1:
             return tiles(count, self.mr, vectors)
-        return cheapest(
-            count, [(rows, amx_step_cycles(rows, vectors, 1 + self.two_lines(rows))) for rows in self.mr_sizes]
-        )
+        if self.amx_tiles:
+            return cheapest(
+                count, [(rows, amx_step_cycles(rows, vectors, 1 + self.two_lines(rows))) for rows in self.mr_sizes]
+            )
+        if self.holds_node(self.mr, vectors):
+            return cheapest(count, [(rows, portion_step_cycles(rows, vectors)) for rows in self.mr_sizes])
+        return tiles(count, self.mr, vectors)
 
     @property
     def nr_sizes(self) -> tuple[int, ...]:

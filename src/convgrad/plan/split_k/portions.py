@@ -82,9 +82,9 @@ def kernels(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     names, channels = (problem.operand_format.name, problem.output_format.name), per_group(nest)
     axis = {tensor: _axis_read(problem, nest, tensor) for tensor in channels}
     for a, b in EITHER_WAY:
-        shapes = [MicroTileShape(balanced(channels[a], 2 * SIDE), 1 if channels[b] <= SIDE else 2)]
-        ways = [(shape, 2) for shape in shapes]
-        if not isa.tiles:
+        if isa.tiles:
+            ways = [(MicroTileShape(balanced(channels[a], 2 * SIDE), 1 if channels[b] <= SIDE else 2), 2)]
+        else:
             ways = [
                 (shape, k_per_add)
                 for k_per_add in k_per_add_choices(problem, isa)

@@ -98,7 +98,7 @@ class AmxTile(MicroTile):
             self.product.load(f.sums, pitch)
         with f.loop(f.chain_count, chain=f.chains, segment=f.segments) as portion:
             self.multiply(portion.segment)  # a row of CHAIN has one segment: at most 32 k of one tap
-            number, following = (f.load("i64", portion.chain, at + CHAIN.at("number")) for at in (0, CHAIN.bytes))
+            number, following = self.numbers(portion.chain)
             complete = tree.completes(f, number, following)
             last = f.compare("eq", portion.index, f.chain_count - 1)
             with f.when(f.op("i1", f"or {complete}, {last.name}")):

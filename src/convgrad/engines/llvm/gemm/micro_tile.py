@@ -5,7 +5,7 @@ The kernel adds one chain after the other. It pushes each chain to the reduction
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
@@ -87,6 +87,19 @@ class MicroTile:
         """The offset of each vector of sums in memory, in bytes."""
         vector_bytes, nr = self.spec.isa.lanes * F32_BYTES, self.spec.nr
         return [(r * nr + v) * vector_bytes for r, v in product(range(self.rows), range(self.vectors))]
+
+    @property
+    def size(self) -> int:
+        """The bytes of the sums of a node."""
+        return self.rows * self.spec.pitch * F32_BYTES
+
+    @property
+    def plain(self) -> Value:
+        """An i1: whether sums may be stored from registers, or collected; see ``store``."""
+        f, whole = self.f, self.vectors * self.spec.isa.lanes
+        if self.spec.out != CHANNELS:
+            return Value(f, "i1", "true" if self.spec.collects else "false")
+        return f.compare("eq", arguments(f, self.spec).accumulate, 0) & (f.left >= whole)
 
     @property
     def prefetched_out(self) -> Value:
@@ -209,11 +222,34 @@ class MicroTile:
 
     def push(self, sums: list[Value], chain: Value) -> None:
         """Push the sums of a chain to the tree, and combine the nodes that this completes."""
-        f, a = self.f, arguments(self.f, self.spec)
-        number, following = (f.load("i64", chain, at + CHAIN.at("number")) for at in (0, CHAIN.bytes))
-        tree.push(f, sums, [f.at(f.sums, place) for place in self.offsets], tree.begins(f, number))
-        size = self.rows * self.spec.pitch * F32_BYTES
-        tree.combine_complete(f, f.sums, self.spec.tile_bytes, size, a.levels, (number, following))
+        f, numbers = self.f, self.numbers(chain)
+        tree.push(f, sums, [f.at(f.sums, place) for place in self.offsets], tree.begins(f, numbers[0]))
+        self.combine(numbers)
+
+    def numbers(self, chain: Value) -> tuple[Value, Value]:
+        """Load the numbers of a chain and of the next one."""
+        number = CHAIN.at("number")
+        return self.f.load("i64", chain, number), self.f.load("i64", chain, CHAIN.bytes + number)
+
+    def combine(self, numbers: tuple[Value, Value]) -> None:
+        """Combine the nodes that are complete after the first of two chains, whose numbers are ``numbers``."""
+        levels = arguments(self.f, self.spec).levels
+        tree.combine_complete(self.f, self.f.sums, self.spec.tile_bytes, self.size, levels, numbers)
+
+    def keep(self, sums: list[Value]) -> None:
+        """Store sums as those of the node of level 0."""
+        for value, place in zip(sums, self.offsets, strict=True):
+            self.f.store(value, self.f.sums, place)
+
+    def where(self, condition: Value, sums: Values, body: Callable[[Values], Values]) -> Values:
+        """Emit ``body`` under a condition, and return the sums, which are changed only if the condition is true.
+
+        It is a loop of 0 or 1 rounds, because ``Function.when`` does not carry values.
+        """
+        f = self.f
+        with f.loop(f.op("i64", f"zext {condition} to i64"), **sums) as once:
+            once.next(**body(dict(once.carried)))
+        return {name: once.carried[name] for name in sums}
 
     def store(self, sums: list[Value], last: Value) -> None:
         """Add the last chain to the tree, and store the total, or collect it.
@@ -222,16 +258,12 @@ class MicroTile:
         conditions is true: the micro-tile is collected, or channels are contiguous in the output, all columns exist,
         and the call does not accumulate.
         """
-        f, a = self.f, arguments(self.f, self.spec)
-        plain = f.compare("eq", a.accumulate, 0) & (f.left >= self.vectors * self.spec.isa.lanes)
-        if self.spec.out != CHANNELS:
-            plain = Value(f, "i1", "true" if self.spec.collects else "false")
+        f, a, plain = self.f, arguments(self.f, self.spec), self.plain
         with f.when(f.begins & (f.chain_count < 2)):
             with f.when(plain):
                 self.from_registers(sums)
             with f.otherwise():
-                for value, place in zip(sums, self.offsets, strict=True):
-                    f.store(value, f.sums, place)
+                self.keep(sums)
                 self.from_memory(f.sums)
         with f.otherwise():
             with f.when(plain & f.compare("eq", a.levels, 1)):

@@ -1,11 +1,13 @@
-"""The micro-tile of vectors for portions of two chains. The sums of a node of the reduction tree stay in registers.
+"""The micro-tile of vectors for portions of two chains, and the choice between it and the micro-tile of one chain.
 
-A node is stored when it is complete. If the registers have no room for it, `micro_tile.py` adds each portion in memory.
+The sums of a node of the reduction tree stay in registers until it is complete. If the registers have no room for them,
+`micro_tile.py` adds each portion in memory.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.emit import Module, Value
@@ -14,7 +16,7 @@ from convgrad.engines.llvm.gemm.micro_tile import PARAMETERS, MicroTile
 from convgrad.engines.llvm.microkernel import Values
 from convgrad.plan.gemm.schedule import CHAIN
 from convgrad.plan.gemm.spec import GemmSpec
-from convgrad.plan.recipe import CHANNELS, F32_BYTES
+from convgrad.plan.recipe import CHANNELS
 
 
 def tile(module: Module, spec: GemmSpec, rows: int, vectors: int, prefetches_panels: bool = False) -> None:
@@ -37,14 +39,9 @@ def tile(module: Module, spec: GemmSpec, rows: int, vectors: int, prefetches_pan
 class PortionTile(MicroTile):
     """The micro-tile that is being emitted."""
 
-    @property
-    def size(self) -> int:
-        """The bytes of the sums of a node."""
-        return self.rows * self.spec.pitch * F32_BYTES
-
     def micro_kernel(self) -> None:
         """Add all portions of a pass to nodes. Keep the last node for the next pass, or store the total."""
-        f, a = self.f, arguments(self.f, self.spec)
+        f = self.f
         if self.spec.out == CHANNELS:
             self.prefetch_out()
         zeros = {name: f.zeros(self.kind) for name in self.names}
@@ -52,18 +49,14 @@ class PortionTile(MicroTile):
             after = self.segment(portion.segment, portion.prefetched, zeros)  # a row of CHAIN has one segment
             totals = self.totals({name: after[name] for name in self.names})
             node = {n: f.add(portion.carried[n], total) for n, total in zip(self.node_names, totals, strict=True)}
-            number, following = (f.load("i64", portion.chain, at + CHAIN.at("number")) for at in (0, CHAIN.bytes))
+            numbers = self.numbers(portion.chain)
             last = f.ends & f.compare("eq", portion.index, f.chain_count - 1)
-            complete = tree.completes(f, number, following) & f.op("i1", f"xor {last}, true")
-            with f.loop(f.op("i64", f"zext {complete} to i64"), **node) as full:  # 0 or 1 rounds
-                self.keep(list(full.carried.values()))
-                tree.combine_complete(f, f.sums, self.spec.tile_bytes, self.size, a.levels, (number, following))
-                full.next(**dict.fromkeys(self.node_names, self.nothing))
+            complete = tree.completes(f, *numbers) & f.op("i1", f"xor {last}, true")
             portion.next(
                 chain=f.at(portion.chain, CHAIN.bytes),
                 segment=f.at(portion.segment, self.segment_bytes),
                 prefetched=after["prefetched"],
-                **{name: full.carried[name] for name in self.node_names},
+                **self.where(complete, node, partial(self.emptied, numbers)),
             )
         sums = [portion.carried[name] for name in self.node_names]
         with f.when(f.ends):
@@ -88,17 +81,15 @@ class PortionTile(MicroTile):
         sums = [f.select(f.begins, empty, f.load(self.kind, f.sums, place)) for place in self.offsets]
         return dict(zip(self.node_names, sums, strict=True))
 
-    def keep(self, sums: list[Value]) -> None:
-        """Store the sums of the node of level 0."""
-        for value, place in zip(sums, self.offsets, strict=True):
-            self.f.store(value, self.f.sums, place)
+    def emptied(self, numbers: tuple[Value, Value], node: Values) -> Values:
+        """Store the sums of a complete node, combine it, and return those of an empty one."""
+        self.keep(list(node.values()))
+        self.combine(numbers)
+        return dict.fromkeys(node, self.nothing)
 
     def store(self, sums: list[Value], last: Value) -> None:
         """Store the total of all nodes, of which the last one is in registers, or collect it."""
-        f, a = self.f, arguments(self.f, self.spec)
-        plain = f.compare("eq", a.accumulate, 0) & (f.left >= self.vectors * self.spec.isa.lanes)
-        if self.spec.out != CHANNELS:
-            plain = Value(f, "i1", "true" if self.spec.collects else "false")
+        f, a, plain = self.f, arguments(self.f, self.spec), self.plain
         empty = (f.chain_count < 1) & f.begins
         single = f.op("i1", f"or {f.compare('eq', a.levels, 1)}, {empty.name}")
         with f.when(single & plain):
@@ -108,6 +99,5 @@ class PortionTile(MicroTile):
             with f.when(single):
                 self.from_memory(f.sums)
             with f.otherwise():
-                number, following = (f.load("i64", last, at + CHAIN.at("number")) for at in (0, CHAIN.bytes))
-                tree.combine_complete(f, f.sums, self.spec.tile_bytes, self.size, a.levels, (number, following))
+                self.combine(self.numbers(last))
                 self.from_memory(f.at(f.sums, (a.levels - 1) * self.spec.tile_bytes))

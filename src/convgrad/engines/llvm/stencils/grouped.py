@@ -163,16 +163,6 @@ class GroupedStencil(MicroTile):
             **sums,
         }
 
-    def where(self, condition: Value, sums: Values, body: Callable[[Values], Values]) -> Values:
-        """Emit ``body`` under a condition, and return the sums, which are changed only if the condition is true.
-
-        It is a loop of 0 or 1 rounds, because ``Function.when`` does not carry values.
-        """
-        f = self.f
-        with f.loop(f.op("i64", f"zext {condition} to i64"), **sums) as once:
-            once.next(**body(dict(once.carried)))
-        return {name: once.carried[name] for name in sums}
-
     def with_positions(
         self, size: int, state: Values, sums: Values, step: Value, checked: tuple[Value, Value] | None, way: MultiplyAdd
     ) -> Values:
