@@ -12,18 +12,18 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 from rows import asked, write_rows
 
-from convgrad import notation
 from convgrad.arrays import aligned
+from convgrad.cli.bench.suites import cases
+from convgrad.cli.bench.work import make_work
 from convgrad.functional.run import run
 from convgrad.host import core_count, cpu_model
-from convgrad.spec.operators import find
-from convgrad.verify.fill import fill
 
 SAMPLE_S, ROUNDS, OFFSET = 0.03, 5, 4
 SIZES = (
@@ -52,15 +52,12 @@ def moved(array: Any) -> Any:
 
 def timed(text: str, threads: int, offset: bool) -> Timed:
     """Return the call of a problem line, with operands and a result of which no page is new."""
-    problem, (call,) = notation.problem(text), notation.calls(notation.read(text))
-    ports = find(call.operator).operands[: len(call.shapes)]
-    arrays = fill(problem, [s for port, s in zip(ports, call.shapes, strict=True) if not port.is_shape], "normal", 0)
-    operands = iter(map(moved, arrays) if offset else arrays)
-    inputs = [s if port.is_shape else next(operands) for port, s in zip(ports, call.shapes, strict=True)]
-    attributes: dict[str, Any] = dict(call.attributes)
-    result = run(call.operator, *inputs, threads=threads, **attributes)
-    out = moved(result) if offset else result
-    return lambda: run(call.operator, *inputs, threads=threads, out=out, **attributes), problem.geometry.multiply_adds
+    (case,) = cases("", [text])
+    work = make_work(case)
+    inputs = [moved(given) if offset and isinstance(given, np.ndarray) else given for given in work.inputs]
+    result = work.run(threads)
+    call = partial(run, work.call.operator, *inputs, threads=threads, **dict[str, Any](work.call.attributes))
+    return partial(call, out=moved(result) if offset else result), work.conv.multiply_adds
 
 
 def fastest_ns(calls: list[Timed]) -> list[float]:
@@ -75,9 +72,9 @@ def fastest_ns(calls: list[Timed]) -> list[float]:
     return best
 
 
-def row(case: tuple[str, str, str, str, tuple[str, str, tuple[int, int, int]]], threads: int) -> dict[str, Any]:
+def row(layer: tuple[str, str, str, str, tuple[str, str, tuple[int, int, int]]], threads: int) -> dict[str, Any]:
     """Return the figures of a size."""
-    fmt, layout, direction, kernel, (name, shape, sizes) = case
+    fmt, layout, direction, kernel, (name, shape, sizes) = layer
     texts = [f"{direction} {fmt} {layout} {shape.format(size)}{kernel}" for size in sizes]
     calls = [*(timed(text, threads, False) for text in texts), timed(texts[1], threads, True)]
     before, here, after, offset = fastest_ns(calls)
@@ -92,11 +89,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--threads", type=int, default=core_count())
     options = asked(parser)
-    cases = product(("f32", "bf16"), ("NXC", "NCX"), ("FWD_D", "BWD_D", "BWD_W"), KERNELS, SIZES)
-    rows = [row(case, options.threads) for case in cases]
+    layers = product(("f32", "bf16"), ("NXC", "NCX"), ("FWD_D", "BWD_D", "BWD_W"), KERNELS, SIZES)
+    rows = [row(layer, options.threads) for layer in layers]
     for slow in sorted(rows, key=lambda one: -one["ratio"])[:10]:
         print(f"{slow['ratio']:.2f} {slow['offset_ratio']:.2f} {slow['size']}: {slow['problem']}")
-    write_rows(options.output, rows)
+    if options.output:
+        write_rows(options.output, rows)
 
 
 if __name__ == "__main__":
