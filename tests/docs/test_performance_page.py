@@ -42,6 +42,19 @@ def test_ranges_by_type_are_of_the_committed_runs(tables_of: Callable[..., Table
     assert f"| f16, all passes | {min(means):.1f} to {max(means):.1f} |" in PAGE
 
 
+def test_dense_layers_gain_by_bf16_as_the_page_says() -> None:
+    of_f32, of_bf16 = (
+        {(row["name"], row["direction"]): float(row["convgrad_ms"]) for row in rows_of(name)
+         if (row["suite"], row["layout"]) == ("dense", "NXC")}
+        for name in (RUN, BF16)
+    )  # fmt: skip
+    gains = {way: geometric_mean(of_f32[key] / of_bf16[key] for key in of_f32 if key[1] == way) for way in PASSES}
+    words = (
+        f"are {gains['FWD_D']:.1f} times as fast in bf16 as in f32 on Zen 4, and weight gradients {gains['BWD_W']:.1f}"
+    )
+    assert words in " ".join(PAGE.split())
+
+
 def test_bf16_with_amx_is_as_the_page_says(tables_of: Callable[..., Tables]) -> None:
     tables, words = tables_of(XEON_BF16), " ".join(PAGE.split())
     forward, data, weights = (cell(tables, "bf16", "dense", direction, "NXC").split(",")[0] for direction in PASSES)
@@ -326,11 +339,9 @@ def test_the_words_of_the_roofline_are_those_of_its_run() -> None:
 
 def test_sizes_that_are_powers_of_two() -> None:
     rows = rows_of("strides.csv")
-    for column, words in (("ratio", "layers take more"), ("offset_ratio", "layers take more than 1.15")):
+    for column, words in (("ratio", f" of {len(rows)} layers take more"), ("offset_ratio", " layers take more than")):
         ratios = [float(row[column]) for row in rows]
-        slow = sum(ratio > 1.15 for ratio in ratios)
-        before = f"{slow} of {len(rows)} {words}" if column == "ratio" else f"{slow} {words}"
-        assert before in WORDS
+        assert f"{sum(ratio > 1.15 for ratio in ratios)}{words}" in WORDS
         assert f"at most {max(ratios):.2f} times" in WORDS
 
 
