@@ -177,12 +177,6 @@ def mv(self: Tensor, vec: Tensor) -> Tensor:
     return product(self, vec.unsqueeze(1)).squeeze(1)
 
 
-@row("dot", "vdot", formula="mm of one row and one column", order=OF_OPERATOR, bound=_BOUND)
-def dot(self: Tensor, other: Tensor) -> Tensor:
-    """Return the inner product of two vectors."""
-    return product(self.unsqueeze(0), other.unsqueeze(1)).reshape(())
-
-
 _PLUS = "alpha * product + beta * self, in f32; bf16 and f16 are rounded once"
 
 

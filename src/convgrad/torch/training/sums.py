@@ -142,6 +142,12 @@ def sums(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Dtype 
     return _from_sums("mean", self, dim, keepdim, [served(dtype or self.dtype)], [1.0])[0]
 
 
+@row("dot", "vdot", formula="sum of self * other", order=SECTIONS, bound="h v sum(abs(products)) + u abs(result)")
+def dot(self: Tensor, other: Tensor) -> Tensor:
+    """Return the inner product of two vectors."""
+    return rounded(products(self, other), self.dtype)
+
+
 @row("nansum", formula="sum of self without NaN", order=SECTIONS, bound=_DEPTH)
 def nansum(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Dtype = None, out: Out = None) -> Tensor:
     """Return the sums over dimensions of all elements that are not NaN."""
