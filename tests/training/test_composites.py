@@ -257,6 +257,14 @@ def test_logit_of_bools() -> None:
         assert torch.logit(torch.tensor([True, False])).tolist() == [float("inf"), -float("inf")]
 
 
+def test_the_gradient_of_logit_is_infinite_at_0_and_1() -> None:
+    x = torch.tensor([0.0, 0.5, 1.0], requires_grad=True)
+    with same_bits():
+        torch.logit(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [float("inf"), 4.0, float("inf")]
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_ctc_in_16_bits_is_refused(dtype: torch.dtype) -> None:
     with same_bits(), pytest.raises(UnsupportedError, match="_ctc_loss has no specified order"):

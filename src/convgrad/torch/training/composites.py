@@ -31,15 +31,15 @@ LOST = -1e29  # a logarithm below this one is that of a path that does not exist
 
 
 @composite(
-    "logit", formula="log(x / (1 - x)), x clamped to [eps, 1 - eps]", order=NO_SUM, bound=OF_PARTS, integers=SERVE
+    "logit", formula="log(x) - log1p(-x), x clamped to [eps, 1 - eps]", order=NO_SUM, bound=OF_PARTS, integers=SERVE
 )
 def logit(x: Tensor, eps: float | None = None) -> Tensor:
-    """Return the logarithm of the odds, in f32 for 16 bits, where the gradient of 1 - x overflows."""
+    """Return the logarithm of the odds, in f32 for 16 bits; the gradient 1 / x + 1 / (1 - x) is infinite at 0 and 1."""
     dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
-    odds = x.float() if dtype in LOW else x.to(dtype)
+    chance = x.float() if dtype in LOW else x.to(dtype)
     if eps is not None and eps >= 0:
-        odds = odds.clamp(eps, 1 - eps)
-    return torch.log(odds / (1 - odds)).to(dtype)
+        chance = chance.clamp(eps, 1 - eps)
+    return (torch.log(chance) - torch.log1p(-chance)).to(dtype)
 
 
 @composite("deg2rad", formula="x * (pi / 180)", order=NO_SUM, bound="1 ulp", types=ELEMENTWISE, integers=SERVE)
