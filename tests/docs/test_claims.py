@@ -46,10 +46,8 @@ def test_images_of_a_leaf_are_those_of_the_order() -> None:
     page = " ".join(text_of("batch.md").split())
     small, large = ([Channels(batch, 1, (extent, extent)) for batch in (32, 256)] for extent in (7, 14))
     few, many = map(chunk_images, small)
-    assert (
-        f"7x7 positions have m = {leaf_images(small[0])}, and a chunk has {few} images in a batch of 32, but {many}"
-        in page
-    )
+    sizes = f"A chunk then has {few} images if the batch has 32, and {many} images if the batch has 256."
+    assert f"7x7 positions, m is {leaf_images(small[0])}. {sizes}" in page
     (chunk,) = {chunk_images(geometry) for geometry in large}
     assert f"14x14 positions have m = {leaf_images(large[0])}, and a chunk has {chunk} images." in page
 
