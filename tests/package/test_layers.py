@@ -101,7 +101,7 @@ WORDS = {
     ),
     "torch.training": (
         "row arguments caller expected tensors replay channels elements functions activations sums products norms "
-        "weights losses images grids indexed powers attention layers composites optimizers random fixed groups "
+        "weights losses images grids indexed powers attention layers composites numbers optimizers random fixed groups "
         "replacements context watch audit record processes"
     ),
 }

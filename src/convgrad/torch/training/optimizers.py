@@ -10,6 +10,7 @@ from typing import NotRequired, TypedDict, Unpack
 from torch import Tensor
 
 from convgrad.spec.elementwise.steps import adam_name, sgd_name
+from convgrad.torch.training.numbers import power
 from convgrad.torch.training.row import row
 from convgrad.torch.training.tensors import update_lists
 
@@ -102,7 +103,7 @@ def _adam(decoupled: bool) -> Callable[..., None]:
         lists.append(_gradients(grads, options))
         steps = [int(step_count.item()) for step_count in state_steps]
         for number in (numbers := dict.fromkeys(steps)):
-            corrections = 1 - _power(beta1, number), 1 - _power(beta2, number)
+            corrections = 1 - power(beta1, number), 1 - power(beta2, number)
             averages = weight if is_low else 1 - weight, beta2, 1 - beta2
             scales = math.sqrt(corrections[1]), options["eps"], -(rate / corrections[0])
             of_step: list[Tensors] = lists
@@ -111,14 +112,6 @@ def _adam(decoupled: bool) -> Callable[..., None]:
             update_lists(name, of_step, (decay_factor, *averages, *scales), 4 if amsgrad else 3)
 
     return step
-
-
-def _power(base: float, exponent: int) -> float:
-    """Return base**exponent by products, because the bits of the C library's pow may differ between machines."""
-    result = 1.0
-    for bit in f"{exponent:b}":
-        result = result * result * (base if bit == "1" else 1.0)
-    return result
 
 
 for _name, _decoupled in {"_fused_adam_": False, "_fused_adamw_": True}.items():
