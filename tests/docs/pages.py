@@ -80,6 +80,7 @@ KINDS = {
     "G": "Shapes",
     "D": "Arrays and options",
     "P": "Parts of a batch",
+    "B": "Training steps (`same_bits`)",
     "S": "Samples",
     "M": "Memory",
     "K": "Checkpoints and progress",

@@ -298,7 +298,7 @@ def test_rounding_depth_of_a_weight_gradient() -> None:
     data = (32, 56, 56, 64)
     plan = convgrad.explain("ConvolutionBackwardWeights", data, data, (3, 3, 64, 64), auto_pad="same_upper")
     height, terms = int(re.findall(r"height h = (\d+)", str(plan))[0]), 32 * 56 * 56
-    words = f"prints h = {height} for a 3x3 weight gradient of 32 images with 56x56 positions, where n is {terms:,}."
+    words = f"for example {height} for a 3x3 weight gradient of 32 images with 56x56 positions, where n is {terms:,}."
     assert words in " ".join(text_of("error_bounds.md").split())
 
 

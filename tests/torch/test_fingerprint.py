@@ -209,6 +209,24 @@ def test_what_has_no_bytes_is_refused(value: Any, words: str) -> None:
         fingerprint(value)
 
 
+def test_the_state_of_an_optimizer_has_a_hash() -> None:
+    def state(rate: float, steps: int) -> dict[str, Any]:
+        x = nn.Parameter(torch.ones(3))
+        optimizer = torch.optim.AdamW([x], lr=rate)
+        for _ in range(steps):
+            x.grad = torch.ones(3)
+            optimizer.step()
+        return optimizer.state_dict()
+
+    states = [state(0.1, 1), state(0.2, 1), state(0.1, 2), state(0.1, 0)]
+    assert len({fingerprint(each) for each in states}) == len(states)
+    assert fingerprint(states[0]) == fingerprint(state(0.1, 1))
+    assert fingerprint({"a": {"b": torch.ones(2)}}) == fingerprint({"a.b": torch.ones(2)})
+    assert fingerprint({"a": [torch.ones(2), 1]}) != fingerprint({"a": [torch.ones(2), True]})
+    with pytest.raises(InvalidDataTypeError, match=r"a\.0 must be a tensor .*; got ndarray"):
+        fingerprint({"a": [VALUES]})
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "u1"])
 def test_big_endian_bytes_are_turned(dtype: str) -> None:
     big = VALUES.ravel().astype(f">{dtype}")

@@ -66,7 +66,9 @@ def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
         if array.dtype.kind in "OU" and not array.ndim:
             got = type(value).__name__
             if isinstance(value, str | os.PathLike):
-                hint = ". Use numpy.load(path), with mmap_mode='r' to map the file"
+                use = "numpy.load(path), with mmap_mode='r' to map the file"
+                is_raw = not os.fspath(value).endswith(".npy")
+                hint = f". Use {'numpy.memmap(path, dtype, shape=shape) for a raw file, or ' if is_raw else ''}{use}"
         refuse("T1", operator, f"{name} must be an array of {formats.LISTED}; got {got}{hint}")
     return array, fmt
 

@@ -6,8 +6,8 @@ import hashlib
 import json
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from convgrad.arrays.libraries.torch import reading_array_of
 from convgrad.errors import InvalidDataTypeError
 from convgrad.words import counted
 
-Tensors: TypeAlias = torch.nn.Module | Tensor | Mapping[str, Tensor] | Iterable[Tensor]
+Tensors: TypeAlias = torch.nn.Module | Tensor | Mapping[str, Any] | Iterable[Tensor]
 Bytes = NDArray[np.uint8]
 _SHOWN = 8  # max number of tensors in a warning
 
@@ -33,8 +33,11 @@ def fingerprint(model: Tensors) -> str:
     hash if and only if names, types, shapes and all bits agree. Tensors outside the ``state_dict``, such as buffers
     that are not persistent, are not included. The result has 64 hexadecimal digits; compare the first 12 by eye.
 
+    A dictionary may contain others and lists, such as an optimizer's ``state_dict``. A tensor then has a name such as
+    ``state.0.exp_avg``, and a number, text or None is hashed as the JSON of its name, type and ``repr``.
+
     Args:
-        model: A module, a ``state_dict``, a tensor, or an iterable of tensors.
+        model: A module, a tensor, an iterable of tensors, or a ``state_dict`` of a model or an optimizer.
 
     Warns:
         RuntimeWarning: Values are NaN or infinite. Two runs that are ruined in the same way have the same hash,
@@ -63,6 +66,9 @@ def digest_of(model: Tensors) -> tuple[str, list[str]]:
     """Return the hash of a model's tensors, and a text for each tensor with values that are not finite."""
     digest, ruined = hashlib.sha256(), []
     for name, tensor in sorted(_named(model).items()):
+        if not isinstance(tensor, torch.Tensor):
+            digest.update(json.dumps([name, type(tensor).__name__, repr(tensor)]).encode() + b"\n")
+            continue
         kind = str(tensor.dtype).removeprefix("torch.")
         try:
             values = _on_cpu(tensor)
@@ -77,8 +83,8 @@ def digest_of(model: Tensors) -> tuple[str, list[str]]:
     return digest.hexdigest(), ruined
 
 
-def _named(model: Tensors) -> dict[str, Tensor]:
-    """Return a model's tensors by name; raise if a value is not a tensor with readable bytes."""
+def _named(model: Tensors) -> dict[str, object]:
+    """Return a model's tensors and other values by name; raise if a value is a tensor without readable bytes."""
     if isinstance(model, torch.nn.Module):
         model = model.state_dict()
     elif isinstance(model, torch.Tensor):
@@ -87,13 +93,29 @@ def _named(model: Tensors) -> dict[str, Tensor]:
         raise InvalidDataTypeError(
             f"fingerprint: model must be a module, a state_dict or tensors; got {type(model).__name__}"
         )
-    named: dict[str, Tensor] = dict(
-        model if isinstance(model, Mapping) else zip(map(str, range(sys.maxsize)), model, strict=False)
-    )
+    plain = _PLAIN if isinstance(model, Mapping) else ()
+    names = map(str, range(sys.maxsize))
+    named = dict(_leaves(model) if isinstance(model, Mapping) else zip(names, model, strict=False))
     for name, value in named.items():
-        if reason := _why_not(name, value):
+        reason = _why_not(name, value)
+        if reason and not isinstance(value, plain):
             raise _unreadable(name, reason)
     return named
+
+
+_PLAIN = int, float, str, type(None)
+
+
+def _leaves(values: Mapping[Any, object], path: str = "") -> Iterator[tuple[Any, object]]:
+    """Yield the values of a dictionary that has dictionaries and lists, with their names."""
+    for name, value in values.items():
+        place = f"{path}{name}" if path or isinstance(value, Mapping | list | tuple) else name
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{place}.")
+        elif isinstance(value, list | tuple):
+            yield from _leaves(dict(enumerate(value)), f"{place}.")
+        else:
+            yield place, value
 
 
 def _unreadable(name: str, got: str) -> InvalidDataTypeError:

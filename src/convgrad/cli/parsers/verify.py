@@ -43,7 +43,11 @@ def parser() -> argparse.ArgumentParser:
     names = "a collection of cases that ships with convgrad; an unknown name lists the collections"
     verify.add_argument("--collection", metavar="NAME", action="append", default=[], help=names)
     verify.add_argument(
-        "--only", metavar="NAME", action="append", default=[], help="use only cases with this name or pattern: dw-*"
+        "--only",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="use only cases with this name or pattern: stride*; repeat it for several",
     )
     verify.add_argument(
         "--shapes", metavar="SHAPE", nargs="+", help="the shapes of the operands of one OPERATOR, such as 8x56x56x64"

@@ -21,7 +21,7 @@ from convgrad.words import counted
 _TITLES = {
     VARIES: "may vary with threads, instruction set or memory format",
     OURS: "computed by convgrad, in one order",
-    FIXED_GROUP: "never vary: they move data, or do one IEEE operation per element",
+    FIXED_GROUP: "never vary: they add nothing, or in a fixed order",
 }
 _COMPUTED_BY_PYTORCH = "may vary here, because PyTorch computed them outside same_bits()"
 _PLACES = 3  # max places in a line
@@ -113,7 +113,7 @@ def audit(step: Callable[[], object]) -> Audit:
       1 aten::lgamma: <doctest ... Use another operator, because convgrad has no definition of this one.
     computed by convgrad, in one order: 1 operator, 1 call
       1 aten::sum: <doctest ...
-    never vary: they move data, or do one IEEE operation per element: 0 operators, 0 calls
+    never vary: they add nothing, or in a fixed order: 0 operators, 0 calls
     """
     if not callable(step):
         raise InvalidDataTypeError(f"audit: step must be a function without arguments; got {type(step).__name__}")

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from convgrad.errors import FileError, InvalidDataTypeError
 from convgrad.torch.fingerprint import digest_of, has_bytes
 from convgrad.torch.training.watch import Watcher
+from convgrad.words import counted
 
 _UNWRITTEN = frozenset(
     ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "resize_")
@@ -38,6 +39,10 @@ class Run:
     """
 
     calls: tuple[RecordedCall, ...]
+
+    def __str__(self) -> str:
+        """Return the number of calls, because a run is compared by `first_difference`."""
+        return f"a run of {counted(len(self.calls), 'call')}"
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the run to a file of JSON lines, for example to compare it with a run on another machine.
