@@ -25,7 +25,7 @@ def test_a_run_has_both_times(capsys: pytest.CaptureFixture[str]) -> None:
     assert told["compile_ms"] > 0
     assert told["time_ms"] == pytest.approx(told["compile_ms"] + told["compute_ms"], abs=1.5e-3)  # each is rounded
     assert main(["run", LINE]) == 0
-    assert re.search(r"kernels compiled in \S+ [mu]?s, computed in \S+ [mu]?s\n", capsys.readouterr().out)
+    assert re.search(r"kernels ready after \S+ [mu]?s, computed in \S+ [mu]?s\n", capsys.readouterr().out)
 
 
 @needs_kernels

@@ -25,13 +25,13 @@ def time_words(times: Mapping[str, float]) -> str:
     """Return times in words; a call that is computed in parts has only a total time.
 
     >>> time_words({"time_ms": 213, "compile_ms": 210, "compute_ms": 3})
-    'kernels compiled in 210 ms, computed in 3 ms'
+    'kernels ready after 210 ms, computed in 3 ms'
     >>> time_words({"time_ms": 3, "compile_ms": 0, "compute_ms": 3}), time_words({"time_ms": 3})
     ('computed in 3 ms', '3 ms')
     """
     if "compute_ms" not in times:
         return duration(times["time_ms"])
-    compiled = f"kernels compiled in {duration(times['compile_ms'])}, " if times["compile_ms"] else ""
+    compiled = f"kernels ready after {duration(times['compile_ms'])}, " if times["compile_ms"] else ""
     return f"{compiled}computed in {duration(times['compute_ms'])}"
 
 
