@@ -134,7 +134,7 @@ def test_cases_that_a_signature_excludes(library: Path, said: Run) -> None:
     code, out, _ = said(CASES[0], *UNSERVED, "--call", f"{library}:right", "--signature", GRADIENT, "--verbose")
     assert (code, out.splitlines()[-1].startswith("7 cases: 1 ok, 6 not served")) == (0, True)
     for line, why in zip(out.splitlines()[2:], UNSERVED.values(), strict=False):
-        assert f"NOT SERVED: it raised NotImplementedError: the signature {why}" in line
+        assert f"NOT SERVED: the signature {why}" in line
     short = GRADIENT.replace(" SW", " SW=2").replace(" OW", "").replace(" PW", "")
     code, out, _ = said(*CASES, "--call", f"{library}:right", "--signature", short, "--verbose")
     assert (code, "has SW=2, and the case has 1" in out, "has no PW, which is 2" in out) == (1, True, True)

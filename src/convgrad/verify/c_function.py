@@ -95,6 +95,10 @@ def read_signature(text: str) -> Signature:
     return Signature(transposed, kind, data, weights, tuple(arguments), fixed)
 
 
+class UnservedCallError(NotImplementedError):
+    """A signature excludes a call."""
+
+
 class CFunction:
     """A function of a C library, which is called as ``convgrad.run`` is."""
 
@@ -110,12 +114,12 @@ class CFunction:
         self._function.restype = None
 
     def __call__(self, operator: str, *inputs: object, dtype: object = None, **attributes: object) -> Array:
-        """Return the array that the function writes. Raise NotImplementedError if the signature excludes the call."""
+        """Return the array that the function writes. Raise UnservedCallError if the signature excludes the call."""
         prepared = prepare(operator, inputs, attributes, dtype)
         problem = prepared.problem
         values = _sizes(prepared)
         for why in _reasons(self._signature, prepared, values):
-            raise NotImplementedError(why)
+            raise UnservedCallError(why)
         arrays = {}
         for name, tensor, array in zip(prepared.taken, problem.operands, prepared.operands, strict=True):
             layout = self._layout(tensor)

@@ -20,7 +20,7 @@ from convgrad.errors import ConvgradError, NotationError, UnsupportedError
 from convgrad.functional.call import Prepared
 from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import find
-from convgrad.verify.c_function import CFunction
+from convgrad.verify.c_function import CFunction, UnservedCallError
 from convgrad.verify.copies import copied, same_bits
 from convgrad.verify.verdict import NOT_SERVED, WRONG, Defect, Verdict
 from convgrad.words import described
@@ -153,7 +153,8 @@ def answer(function: Function, operator: str, inputs: Inputs, attributes: Mappin
         with _STDOUT:
             value = function(operator, *copies, **attributes)
     except NotImplementedError as error:
-        return Verdict(outcome=NOT_SERVED, reason=f"it raised {_said(error)}")
+        reason = str(error) if isinstance(error, UnservedCallError) else f"it raised {_said(error)}"
+        return Verdict(outcome=NOT_SERVED, reason=reason)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # an exception of any class is a wrong answer, such as a panic of a Rust extension
