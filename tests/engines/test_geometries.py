@@ -45,7 +45,7 @@ def axis_of(stride: int, dilation: int, padding: int, taps: int) -> Axis:
 @tiers(
     "geometry, channels, data, direction, fmt",
     product(GEOMETRIES, CHANNELS.values(), ("NXC", "NCX"), DIRECTIONS, ("f32", "bf16")),
-    every=787,
+    every=1231,
 )
 def test_bits(geometry: tuple[int, ...], channels: tuple[int, int, int], data: str, direction: str, fmt: str) -> None:
     """On the last axis or on the one before, with biases and old values; by each kernel, at some height."""

@@ -81,7 +81,7 @@ def case_of(name: str, role: str, types: tuple[str, str], data: str, number: int
     return problem, operands, values(shape_of(problem, problem.output), problem.output_format, bits)
 
 
-@tiers("name, role, types, data, kind", list(CONVS), ROLES, TYPES, DATA, KINDS, every=61)
+@tiers("name, role, types, data, kind", list(CONVS), ROLES, TYPES, DATA, KINDS, every=119)
 def test_specified_bits(name: str, role: str, types: tuple[str, str], data: str, kind: str) -> None:
     """Any layout, with old values, a bias and an activation, for each height, in every cut, among guard pages."""
     number = list(CONVS).index(name) + 3 * ROLES.index(role) + 5 * TYPES.index(types) + DATA.index(data)
