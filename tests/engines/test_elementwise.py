@@ -82,7 +82,7 @@ def results_of(name: str) -> int:
     return len(found) if isinstance(found, tuple) else 1
 
 
-@tiers("isa, name, fmt, first", HOST, MAPS, ("f32", "bf16", "f16"), range(FIFTHS), every=101)
+@tiers("isa, name, fmt, first", HOST, MAPS, ("f32", "bf16", "f16"), range(FIFTHS), every=151)
 def test_maps_have_the_bits_of_their_definitions(isa: str, name: str, fmt: str, first: int) -> None:
     """Every fifth extent, with the same operands per row: they and the number of stored results make kernels."""
     rng = np.random.default_rng(1)
@@ -197,10 +197,13 @@ def summed(isa: str, summands: Summands, operands: list[Guarded], threads: int) 
     return found
 
 
-@tiers("isa, last, fmt, combined", HOST, (False, True), ("f32", "bf16", "f16"), (False, True), every=5)
-def test_sums_have_the_bits_of_their_order(isa: str, last: bool, fmt: str, combined: bool) -> None:
+@tiers(
+    "isa, last, fmt, combined, first", HOST, (False, True), ("f32", "bf16", "f16"), (False, True), range(3), every=11
+)
+def test_sums_have_the_bits_of_their_order(isa: str, last: bool, fmt: str, combined: bool, first: int) -> None:
+    """Every third shape: it tells which sums there are, which makes kernels."""
     rng = np.random.default_rng(3)
-    for number, shape in enumerate(SHAPES):
+    for number, shape in list(enumerate(SHAPES))[first::3]:
         values = [rng.standard_normal(shape).astype(FORMATS[fmt].dtype).astype(np.float32) for _ in range(2)]
         operands = [stored(each, last, fmt) for each in values[: 2 - number % 2]]
         plain, products = ((True, True), (True, False), (False, True))[number % 3]
@@ -277,35 +280,27 @@ def test_trees_have_the_bits_of_their_order(isa: str, rows: int) -> None:
 
 
 COMBINED = [(1, 1, 5), (3, 2, 17), (2, 1, 64), (40, 3, 130), (5, 70, 300)]  # images, rows, positions
+RESULTS = (1, 1, 0), (15, 1, 2), (33, 1, 0), (65, 1, 1), (7, 5, 0), (9, 64, 2), (3, 70, 0)  # columns, whether by rows
 
 
-@tiers("isa, fmt, out, from_zero", HOST, ("f32", "bf16", "f16"), ("f32", "bf16", "f16"), (False, True), every=11)
-def test_combinations_have_the_bits_of_their_order(isa: str, fmt: str, out: str, from_zero: bool) -> None:
-    """Results have different numbers of terms, some of them none."""
+@tiers("isa, fmt, out, from_zero, first", HOST, *[("f32", "bf16", "f16")] * 2, (False, True), range(2), every=17)
+def test_combinations_have_the_bits_of_their_order(isa: str, fmt: str, out: str, from_zero: bool, first: int) -> None:
+    """Every second shape with results, which have different numbers of terms, some of them none."""
     rng = np.random.default_rng(9)
-    for images, rows, positions in COMBINED:
-        for results, columns, by_rows in (
-            (1, 1, 0),
-            (15, 1, 2),
-            (33, 1, 0),
-            (65, 1, 1),
-            (7, 5, 0),
-            (9, 64, 2),
-            (3, 70, 0),
-        ):
-            owners = rng.integers(0, results, results + 3)
-            table = table_of(results, owners, rng.integers(0, positions, len(owners)), drawn(rng, owners.shape))
-            of = Combinations((fmt, out), images, rows, positions, columns, results, table.terms, from_zero)
-            values = drawn(rng, (images * rows, positions, columns))
-            x, numbers = Memory(values, values.shape, fmt), Guarded(table.numbers.nbytes, at_end=True)
-            numbers.bytes[...] = table.numbers.view(np.uint8).ravel()
-            shape = (images * rows, results, columns)
-            found, exact = (Memory(np.full(shape, np.nan), shape, out) for _ in range(2))
-            addresses = [[x.memory.address, numbers.address, one.memory.address] for one in (found, exact)]
-            called(run.combinations_stage(ISAS[isa], of, by_rows), 1 + results % 3, addresses[0])
-            combinations_by_numpy(of, addresses[1])
-            assert_same_bits(found.array, exact.array, of)
-            assert all(one.intact() for one in (x.memory, numbers, found.memory))
+    for (images, rows, positions), (results, columns, by_rows) in list(product(COMBINED, RESULTS))[first::2]:
+        owners = rng.integers(0, results, results + 3)
+        table = table_of(results, owners, rng.integers(0, positions, len(owners)), drawn(rng, owners.shape))
+        of = Combinations((fmt, out), images, rows, positions, columns, results, table.terms, from_zero)
+        values = drawn(rng, (images * rows, positions, columns))
+        x, numbers = Memory(values, values.shape, fmt), Guarded(table.numbers.nbytes, at_end=True)
+        numbers.bytes[...] = table.numbers.view(np.uint8).ravel()
+        shape = (images * rows, results, columns)
+        found, exact = (Memory(np.full(shape, np.nan), shape, out) for _ in range(2))
+        addresses = [[x.memory.address, numbers.address, one.memory.address] for one in (found, exact)]
+        called(run.combinations_stage(ISAS[isa], of, by_rows), 1 + results % 3, addresses[0])
+        combinations_by_numpy(of, addresses[1])
+        assert_same_bits(found.array, exact.array, of)
+        assert all(one.intact() for one in (x.memory, numbers, found.memory))
 
 
 def test_combinations_take_terms_in_order() -> None:
@@ -331,7 +326,7 @@ def test_rows_are_added_in_the_order_of_an_index(isa: str) -> None:
             assert totals.memory.intact()
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@tiers("isa", [isa for isa in ISAS if not ISAS[isa].tiles], long=[isa for isa in ISAS if ISAS[isa].tiles])
 def test_all_are_compiled_for_every_instruction_set(isa: str) -> None:
     maps_of_f16 = [
         maps.MapSpec(ISAS[isa], name, (*("f32",) * len(MAPS[name].operands), "f16"))
@@ -343,8 +338,8 @@ def test_all_are_compiled_for_every_instruction_set(isa: str) -> None:
     both += [combinations.CombinationsSpec(ISAS[isa], "f16", "bf16", True, gathers) for gathers in (False, True)]
     both += [indexed.IndexedSpec(ISAS[isa], lanes) for lanes in (1, ISAS[isa].lanes)]
     specs = *maps_of_f16, *both, trees.TreesSpec(ISAS[isa]), maps.ListsSpec(maps_of_f16[0])
-    for by_rows in (False, True):
-        assert "driver:" in jit.assembly(stages.module_of(specs, by_rows), ISAS[isa])
+    for some, by_rows in ((specs, False), (specs[-2:], True)):
+        assert "driver:" in jit.assembly(stages.module_of(some, by_rows), ISAS[isa])
 
 
 GOLDEN = "c0befce3fc2376ea"  # of all maps and sums on the same numbers: the same on every instruction set

@@ -23,9 +23,9 @@ from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
 
 KINDS = {  # of problems: what a child has some of, and problems of a child of the quick tier and of the long one
-    "gradients": (("scratch",), 9, 50),
-    "data": (("strided", "accumulated", "with bias", *OPERATORS.values()), 7, 25),
-    "tiles": (("strided", "scratch", "weights", "dst", "src"), 5, 25),
+    "gradients": (("scratch",), 5, 50),
+    "data": (("strided", "accumulated", "with bias", *OPERATORS.values()), 4, 25),
+    "tiles": (("strided", "scratch", "weights", "dst", "src"), 3, 25),
 }
 LONG = {"gradients": range(100, 200), "data": range(100, 160), "tiles": range(100, 160)}
 

@@ -25,7 +25,7 @@ from tests.support.tiers import tiers
 
 GOLDEN = hashes_in(FILE)
 WORDS = list(GOLDEN)
-QUICK = WORDS[7::21]  # some of them with more leaves than a tree has children
+QUICK = WORDS[7::31]  # some of them with more leaves than a tree has children
 SMALL = 20_000  # multiply-adds: what the specified order is executed on
 
 

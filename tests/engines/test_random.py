@@ -39,7 +39,7 @@ needs_kernels = pytest.mark.skipif(not HOST, reason="no generated kernels run he
 @tiers("kind, seed", product(KINDS, range(4)), long=product(KINDS, range(100, 150)))  # fmt: skip
 def test_every_operator(kind: Kind, seed: int) -> None:
     rng = np.random.default_rng([KINDS.index(kind) + 1, seed])
-    few, many = {"integers": (20, 100), "normal": (30, 400)}[kind]
+    few, many = {"integers": (12, 100), "normal": (18, 400)}[kind]
     for number in range(few if seed < 100 else many):
         (helpers.assert_exact if kind == "integers" else helpers.assert_bounded)(random_case(rng), number)
 
@@ -70,7 +70,7 @@ def run_class(name: str, seed: int, kind: Kind, count: int, patch: pytest.Monkey
 @needs_kernels
 @tiers("name, kind", list(CLASSES), KINDS, every=17)
 def test_classes(name: str, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_class(name, QUICK_SEEDS[list(CLASSES).index(name) % len(QUICK_SEEDS)], kind, 8, monkeypatch)
+    run_class(name, QUICK_SEEDS[list(CLASSES).index(name) % len(QUICK_SEEDS)], kind, 5, monkeypatch)
 
 
 @needs_kernels
@@ -113,7 +113,7 @@ def cases_of(family: Family, rng: np.random.Generator) -> Iterator[Case]:
 @needs_kernels
 @tiers("kind, seed", [(kind, 0) for kind in KINDS], long=[(kind, seed) for kind in KINDS for seed in LONG[kind]])
 def test_dense_layers(kind: Kind, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    few, many = {"normal": (25, 200), "integers": (17, 70)}[kind]
+    few, many = {"normal": (15, 200), "integers": (10, 70)}[kind]
     family, rng = family_of(seed), np.random.default_rng([32, seed, kind == "normal"])
     assert_all(islice(cases_of(family, rng), many if seed else few), rng, kind, family.isa, monkeypatch)
 
@@ -131,7 +131,7 @@ def test_the_comparison_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
         assert_bounded(replace(one, result=lost))
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("fmt", ALL_TYPES)
 @pytest.mark.parametrize("positions", [(40, 1), (2, 20, 1), (40, 2)])
 def test_positions_whose_last_axis_tells_another_step(positions: tuple[int, ...], fmt: str) -> None:

@@ -55,7 +55,7 @@ def new_sizes(seed: int, kernel: int, count: int) -> Iterator[tuple[Array, Array
         yield src, dst, {"strides": stride, "pads_begin": begin, "pads_end": end}
 
 
-@tiers("kernel, data_format, sizes", [(3, "NXC", 120)], long=product((3, 1), ("NXC", "NCX"), (SIZES,)))
+@tiers("kernel, data_format, sizes", [(3, "NXC", 60)], long=product((3, 1), ("NXC", "NCX"), (SIZES,)))
 def test_a_new_size_compiles_nothing(
     kernel: int, data_format: str, sizes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from convgrad.notation import problem
 from convgrad.plan.choose import plan
 from convgrad.plan.machine import ISAS, Machine
+from convgrad.plan.passes import dense_strides
 from convgrad.plan.split_k.constants import PREFETCH_TRANSPOSE_BYTES
 from convgrad.plan.split_k.nest import WeightsNest, segments_of, weights_nest
 from convgrad.plan.split_k.recipe import SplitKPlan
@@ -29,17 +30,8 @@ AVX512, AVX2 = Machine(ISAS["avx512"]), Machine(ISAS["avx2"])
 
 def best(line: str, machine: Machine = AVX512, threads: int = 1) -> tuple[SplitKPlan, WeightsNest]:
     one = problem(line)
-    conv = one.geometry
-    assert isinstance(conv, Conv)
-    strides = []
-    for shape, layout in zip((conv.src_shape, conv.dst_shape), one.layouts, strict=False):
-        array = np.broadcast_to(np.zeros(1, one.operand_format.dtype), shape)
-        order = [0, *range(2, array.ndim), 1] if layout == "NXC" else list(range(array.ndim))
-        steps, step = [0] * array.ndim, array.itemsize
-        for axis in reversed(order):
-            steps[axis], step = step, step * shape[axis]
-        strides.append(tuple(steps))
-    seen = weights_nest(conv, strides[0], strides[1], empty(one).strides)
+    assert isinstance(one.geometry, Conv)
+    seen = weights_nest(one.geometry, *dense_strides(one))
     return plan(one, seen, machine, threads), seen
 
 
