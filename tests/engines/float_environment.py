@@ -1,8 +1,8 @@
 """Gradients under other floating-point control registers; run as a program, as a trapped exception ends a process.
 
-``python -m tests.engines.float_environment WORD...`` sets MXCSR to each word in turn, makes every call on this thread
-and on the pool's, and prints the digests of results by word; a first word that is not the default finds nothing yet
-compiled.
+``python -m tests.engines.float_environment TYPES WORD...`` sets MXCSR to each word in turn, makes every call on this
+thread and on the pool's, of each layer with so many types of operands, and prints the digests of results by word; a
+first word that is not the default finds nothing yet compiled.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -116,30 +117,29 @@ def in_pieces(dst: Array, **rest: Any) -> Array:
     return convgrad.join(pieces)
 
 
-def gradients() -> dict[str, Callable[..., Array]]:
-    """Return calls of the generated engine by name."""
+def gradients(types: int = 3) -> dict[str, Callable[..., Array]]:
+    """Return calls of the generated engine by name, each with so many types of operands, in turn."""
     found: dict[str, Callable[..., Array]] = {}
     weights = convgrad.convolution_backward_weights
-    for data in DATA:
-        for kind in ("f32", "bf16", "f16"):
-            for name, (src_shape, dst_shape, shape, rest) in CALLS.items():
-                src, dst = operands((src_shape, dst_shape), kind, data)
-                old = np.full(shape, 2.0**-130, np.float32)
-                found[f"{name}, {data} {kind}"] = partial(weights, src, dst, shape, **rest)
-                found[f"{name}, {data} {kind} added to f32"] = partial(added, src, dst, old, **rest)
-            dst, _ = operands(((2, 40, 24), (1,)), kind, data)
-            found[f"bias, {data} {kind}"] = partial(convgrad.bias_add_backward, dst)
-            dst, _ = operands(((18, 40, 24), (1,)), kind, data)
-            found[f"bias in pieces, {data} {kind}"] = partial(in_pieces, dst)
-            src_shape, dst_shape, shape, rest = CALLS["dense"]
+    for data, (turn, kind) in product(DATA, enumerate(("f32", "bf16", "f16"))):
+        some: dict[str, Callable[..., Array]] = {}
+        for name, (src_shape, dst_shape, shape, rest) in CALLS.items():
             src, dst = operands((src_shape, dst_shape), kind, data)
-            scale = np.array([0.7, 2.0**-20 / 3])  # which are rounded to f32
-            found[f"norms of samples, {data} {kind}"] = partial(
-                convgrad.per_sample_weights_norm2, src, dst, shape, **rest
-            )
-            found[f"samples scaled, {data} {kind}"] = partial(
-                convgrad.weighted_weights_sum, src, dst, shape, scale=scale, **rest
-            )
+            old = np.full(shape, 2.0**-130, np.float32)
+            some[name] = partial(weights, src, dst, shape, **rest)
+            some[f"{name}, added to f32"] = partial(added, src, dst, old, **rest)
+        dst, _ = operands(((2, 40, 24), (1,)), kind, data)
+        some["bias"] = partial(convgrad.bias_add_backward, dst)
+        dst, _ = operands(((18, 40, 24), (1,)), kind, data)
+        some["bias in pieces"] = partial(in_pieces, dst)
+        src_shape, dst_shape, shape, rest = CALLS["dense"]
+        src, dst = operands((src_shape, dst_shape), kind, data)
+        scale = np.array([0.7, 2.0**-20 / 3])  # which are rounded to f32
+        some["norms of samples"] = partial(convgrad.per_sample_weights_norm2, src, dst, shape, **rest)
+        some["samples scaled"] = partial(convgrad.weighted_weights_sum, src, dst, shape, scale=scale, **rest)
+        for at, (name, call) in enumerate(some.items()):
+            if (turn + at // 2) % 3 < types:
+                found[f"{name}, {data} {kind}"] = call
     norms = np.ldexp(np.float32(1), range(-149, -100))
     found["scales of subnormal norms"] = lambda threads: convgrad.clip_scales(norms, 2.0**-75)
     found["samples scaled in pieces, subnormal f64"] = scaled_in_pieces
@@ -155,12 +155,12 @@ def scaled_in_pieces(threads: int) -> Array:
         scaled_sum.BATCH_BYTES = most
 
 
-def by_numpy() -> dict[str, Callable[..., Array]]:
-    """Return calls of the NumPy engine by name, and products by NumPy alone."""
+def by_numpy(types: int) -> dict[str, Callable[..., Array]]:
+    """Return calls of the NumPy engine by name, f64's and others, of so many types; and products by NumPy alone."""
     found: dict[str, Callable[..., Array]] = {}
     for data in ("normal", "subnormal"):
         found[f"plain products {data} f32"] = partial(np.multiply, *operands(((1000,), (1000,)), "f32", data))
-        for kind in ("f32", "bf16", "f16", "f64"):
+        for kind in (*("f32", "bf16", "f16")[:types], "f64"):
             src, weights = operands(((2, 9, 9, 24), (3, 3, 24, 8)), kind, data)
             dst, bias = operands(((2, 7, 7, 8), (8,)), kind, data)
             words = f"{data} {kind}"
@@ -189,7 +189,7 @@ def on_the_pool(act: Callable[[], None]) -> None:
     pool.run(kernel, addresses.words(4), 64, together.parties, 1e6)  # so long that the caller only waits
 
 
-def main(words: Sequence[int]) -> None:
+def main(types: int, words: Sequence[int]) -> None:
     faulthandler.enable()
     pool.usable_cores = lambda: tuple(range(64))
     register = ControlRegister()
@@ -221,7 +221,7 @@ def main(words: Sequence[int]) -> None:
         return found
 
     on_the_pool(lambda: None)  # its threads begin with the default
-    long_ms, calls, others = pool.LONG_MS, gradients(), by_numpy()
+    long_ms, calls, others = pool.LONG_MS, gradients(types), by_numpy(types)
     for word in words:
         told["here"][word] = digests(calls, word, threads=1)
         put.clear()
@@ -236,4 +236,4 @@ def main(words: Sequence[int]) -> None:
 
 
 if __name__ == "__main__":
-    main([int(word, 0) for word in sys.argv[1:]])
+    main(int(sys.argv[1]), [int(word, 0) for word in sys.argv[2:]])

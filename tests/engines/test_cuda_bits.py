@@ -124,7 +124,7 @@ def test_bits_are_those_of_the_cpu(line: str) -> None:
 
 @tiers("kernel", ["tile", "single"])
 @tiers("nodes", [False, True])
-@tiers("line", [*SPLIT, *WEIGHTS], every=47)
+@tiers("line", [*SPLIT, *WEIGHTS], every=67)
 def test_split_chains(line: str, nodes: bool, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves that are chains and leaves that are nodes have the specified bits, also if numbers are not finite.
 
@@ -246,7 +246,7 @@ def test_count_of_products(line: str) -> None:
     assert count_of_products(problem) == len(products_of(problem, dense_strides(problem)))
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(3)
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("line", [EDGES[9], FORMATS[0]])
 def test_all_tiles_have_the_same_bits(tile: tuple[int, int], line: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,10 @@ import importlib.util
 import re
 import shutil
 import subprocess
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,7 @@ from convgrad.plan.cuda.tables import DEPTH
 from convgrad.plan.passes import dense_strides
 from convgrad.spec.activation import activated
 from tests.engines.test_cuda_bits import CHAINS, FORMATS, GROUPS, IMAGES, PHASES, RANKS
+from tests.support.pairs import few_of
 from tests.support.tiers import tiers
 
 pytestmark = pytest.mark.skipif(not isas.host_isas(), reason="no generated kernels run here")
@@ -40,24 +43,37 @@ LINES = [*LARGE, *SPLIT, CHAINS[2], IMAGES[0], PHASES[0], RANKS[-1], *GROUPS[2:4
 
 
 @cache
-def specs() -> list[Spec]:
-    """Return the different kernels of some problems."""
+def specs(few: bool = False) -> list[Spec]:
+    """Return the different kernels of some problems, or few of them that have all values of each field."""
+    if few:
+        return few_of(specs(), values_of)
     problems = [problem_of(line) for line in (*LINES, "FWD_B f16 NXC mb1ic16ih8oc16oh8kh1")]
     problems.append(activated(problems[-1], "relu"))
     plans = [plan(one, dense_strides(one), PROCESSORS) for one in problems]
     return list(dict.fromkeys(launch.spec for one in plans for launch in one.launches))
 
 
-def test_kernels_of_all_kinds_are_seen() -> None:
-    assert {spec.name for spec in specs()} == {"tile", "single", "level", "pack"}
-    products = [spec for spec in specs() if isinstance(spec, TileSpec | SingleSpec)]
+def values_of(spec: Spec) -> set[tuple[Any, ...]]:
+    """Return the values of the fields of a kernel, and how the leaves of its sums are divided."""
+    leaves = (spec.split, spec.portions, spec.nodes) if isinstance(spec, TileSpec | SingleSpec) else ()
+    return {(spec.name, *leaves), *((spec.name, one.name, getattr(spec, one.name)) for one in fields(spec))}
+
+
+SOME = tiers("few", [True], long=[False])
+
+
+@SOME
+def test_kernels_of_all_kinds_are_seen(few: bool) -> None:
+    assert {spec.name for spec in specs(few)} == {"tile", "single", "level", "pack"}
+    products = [spec for spec in specs(few) if isinstance(spec, TileSpec | SingleSpec)]
     split = {(spec.name, spec.portions, spec.nodes) for spec in products if spec.split}
     tiles = {("tile", portions, nodes) for portions in (False, True) for nodes in (False, True)}
     assert split >= {*tiles, ("single", False, False)}
 
 
-def test_each_multiply_add_is_rounded_once_and_no_denormal_is_flushed() -> None:
-    for spec in specs():
+@SOME
+def test_each_multiply_add_is_rounded_once_and_no_denormal_is_flushed(few: bool) -> None:
+    for spec in specs(few):
         text = ptx(spec)
         operations = set(re.findall(r"\t((?:fma|mul|mad|add|sub)\S*f32)\b", text))
         # without a multiplication, the assembler has nothing to fuse an addition with
@@ -68,17 +84,19 @@ def test_each_multiply_add_is_rounded_once_and_no_denormal_is_flushed() -> None:
             assert text.count("fma.rn.f32") >= DEPTH * PER_THREAD**2, spec
 
 
-def test_nan_is_canonical() -> None:
+@SOME
+def test_nan_is_canonical(few: bool) -> None:
     """A GPU narrows NaN to f16 with all bits set, so kernels select the canonical NaN afterwards."""
-    stored = [spec for spec in specs() if not isinstance(spec, PackSpec)]
+    stored = [spec for spec in specs(few) if not isinstance(spec, PackSpec)]
     narrow = [spec for spec in stored if spec.store.output == "f16" and not spec.store.partial]
     assert narrow
     for spec in narrow:
         assert re.search(r"(32256|0x7E00)\b", ptx(spec)), spec
 
 
-def test_variables_are_in_registers() -> None:
-    for spec in specs():
+@SOME
+def test_variables_are_in_registers(few: bool) -> None:
+    for spec in specs(few):
         assert ".local" not in ptx(spec), spec
 
 
@@ -96,11 +114,11 @@ def assembler() -> str | None:
 
 
 @pytest.mark.skipif(not assembler(), reason="NVIDIA's assembler is not installed")
-@tiers("capability", [CAPABILITY], long=["sm_90"])
-def test_the_assembler_takes_all_kernels(capability: str, tmp_path: Path) -> None:
+@tiers("capability, few", [(CAPABILITY, True)], long=[(CAPABILITY, False), ("sm_90", False)])
+def test_the_assembler_takes_all_kernels(capability: str, few: bool, tmp_path: Path) -> None:
     command = assembler()
     assert command
-    for number, spec in enumerate(specs()):
+    for number, spec in enumerate(specs(few)):
         file = tmp_path / f"{number}.ptx"
         file.write_text(ptx(spec))
         asked = [command, "-v", f"-arch={capability}", str(file), "-o", str(tmp_path / "code")]

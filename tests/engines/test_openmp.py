@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import importlib
 import json
 import os
 import sys
@@ -24,7 +25,7 @@ from convgrad.engines import openmp, pool, pools, scratch, settings
 from convgrad.engines.addresses import words
 from convgrad.engines.llvm import wait
 from convgrad.errors import UnsupportedError
-from tests.support.children import HANG_S, TORCH, Layer, in_child, use
+from tests.support.children import HANG_S, TORCH, Layer, in_child
 
 pytestmark = pytest.mark.skipif(not TORCH, reason="there is no runtime of OpenMP")
 
@@ -33,7 +34,7 @@ SOME = [DENSE, *(Layer((20, 20), (3, 3), (16, 40), batch=4, pad=1, role=role) fo
 CONV = Layer((20, 20), (3, 3), (16, 40), batch=4, pad=1, role="dst")
 CALLED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 LONG_MS = 2 * pool.LONG_MS
-INTERRUPTS, EXIT = "tests.package.test_interrupts", ("daemon", "executing", "end")
+INTERRUPTS = "tests.package.test_interrupts"
 
 
 @pytest.fixture
@@ -305,7 +306,7 @@ def without_torch() -> None:
     except UnsupportedError as error:
         reason += f"|{error}"
     before = settings.on("openmp", pools.name)
-    use("openmp")
+    importlib.import_module("torch")
     print(json.dumps([reason, before, settings.on("openmp", pools.name)]))
 
 
@@ -352,7 +353,7 @@ def test_unusual_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.long  # tests/package/test_interrupts.py has more of it
 def test_the_interpreter_ends_while_a_team_computes() -> None:
-    assert in_child(INTERRUPTS, "leave", *EXIT, pool="openmp") is True
+    assert in_child(INTERRUPTS, "leave", "daemon", "executing", "end", pool="openmp") is True
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tests.support.classes import NAMES
 from tests.support.engine_helpers import HOST
 from tests.support.places import ROOT
 
-QUICK, LONG = 9 * len(NAMES), 200 * len(NAMES)  # each class in every pair of types
+QUICK, LONG = 5 * len(NAMES), 200 * len(NAMES)  # each class in every type, and in every pair of types
 LATE = len(NAMES) // 3  # problems after a refusal, of a class each
 
 pytestmark = [

@@ -136,7 +136,7 @@ def test_kernels_of_other_sizes_have_the_specified_bits(
 
 
 @runs
-@pytest.mark.parametrize("direction", DIRECTIONS)
+@tiers("direction", DIRECTIONS, every=2)
 @pytest.mark.usefixtures("eight_cores")
 def test_an_axis_that_is_summed_directly_has_the_specified_bits(direction: str) -> None:
     """Its taps are reversed in data gradients."""

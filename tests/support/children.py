@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.util
 import json
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -113,7 +115,11 @@ def use(pool: str) -> None:
     """Have layers computed on the threads of a pool from now on, as PyTorch's tensors are."""
     _pool.append(pool)
     if pool == settings.OPENMP:
-        importlib.import_module("torch")
+        torch = importlib.util.find_spec("torch")
+        for file in Path((torch and torch.origin) or "").parent.glob("lib/libgomp*"):
+            ctypes.CDLL(str(file), ctypes.RTLD_GLOBAL)  # alone, as PyTorch itself is imported for more than a second
+        if openmp.why_not():
+            importlib.import_module("torch")
         assert not openmp.why_not()
 
 

@@ -210,6 +210,14 @@ def unlike(found: Sequence[AnyPlan], number: int) -> list[AnyPlan]:
     return [each[number % len(each)] for each in kinds.values()]
 
 
+def sums_of(plan: AnyPlan) -> int:
+    """Return the vectors of sums of a plan's tiles; of few, kernels are compiled soon."""
+    if isinstance(plan, SpatialStencilPlan):
+        return plan.spec.results * plan.spec.lines * plan.spec.vectors
+    tile = plan.spec.product if isinstance(plan, Kn2rowPlan) else plan.spec
+    return tile.mr * tile.nr
+
+
 def kind_of(plan: AnyPlan) -> Any:
     """Return what plans share that differ in their tile's height alone; those of another body are all alike."""
     spec = plan.spec
