@@ -91,7 +91,7 @@ def assert_in_order(plain: Problem, operands: Sequence[Array], heights: tuple[in
         assert_same_bits(run_plan(plan, problem, operands, out), expected)
 
 
-@pytest.mark.every(5)
+@pytest.mark.every(9)
 @KERNELS
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("threads", [1, 2])

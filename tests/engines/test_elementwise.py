@@ -283,7 +283,7 @@ COMBINED = [(1, 1, 5), (3, 2, 17), (2, 1, 64), (40, 3, 130), (5, 70, 300)]  # im
 RESULTS = (1, 1, 0), (15, 1, 2), (33, 1, 0), (65, 1, 1), (7, 5, 0), (9, 64, 2), (3, 70, 0)  # columns, whether by rows
 
 
-@tiers("isa, fmt, out, from_zero, first", HOST, *[("f32", "bf16", "f16")] * 2, (False, True), range(2), every=17)
+@tiers("isa, fmt, out, from_zero, first", HOST, *[("f32", "bf16", "f16")] * 2, (False, True), range(2), every=29)
 def test_combinations_have_the_bits_of_their_order(isa: str, fmt: str, out: str, from_zero: bool, first: int) -> None:
     """Every second shape with results, which have different numbers of terms, some of them none."""
     rng = np.random.default_rng(9)

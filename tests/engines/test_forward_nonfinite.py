@@ -85,7 +85,7 @@ UNMET = [
 ]
 
 
-@tiers("name, role", UNMET, every=7)
+@tiers("name, role", UNMET, every=11)
 def test_what_no_tap_meets_is_never_multiplied(name: str, role: str) -> None:
     """All taps that never exist, and all positions that no tap meets, are NaN: results are as they were, finite."""
     number = FEW[name, role]

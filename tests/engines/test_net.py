@@ -85,7 +85,7 @@ def length_of(spec: Any) -> int:
 GROWING = [(64, 64, 64), (4, 32, 16), (1, 16, 40), (1, 8, 3)]  # groups, channels of src and of dst
 
 
-@tiers("channels, data, way", GROWING, ("NXC", "NCX"), ("strides", "dilations", "both"), every=11)
+@tiers("channels, data, way", GROWING, ("NXC", "NCX"), ("strides", "dilations", "both"), every=17)
 def test_code_does_not_grow_with_strides_and_dilations(channels: tuple[int, int, int], data: str, way: str) -> None:
     """Code that grows with them takes minutes to compile, however few positions there are."""
     for role, kernel, along_last in product(("FWD_D", "BWD_D", "BWD_W"), (1, 3), (False, True)):

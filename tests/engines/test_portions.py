@@ -76,7 +76,7 @@ def some_of(plans: list[SplitKPlan]) -> Iterator[SplitKPlan]:
         yield replace(plan, parts=(1, 1, 1, 1, 2), threads=2)
 
 
-@tiers("line, data, layout, name", LINES, DATA, ("NXC", "NCX"), ISA_NAMES, every=83)
+@tiers("line, data, layout, name", LINES, DATA, ("NXC", "NCX"), ISA_NAMES, every=89)
 def test_every_kernel_has_the_specified_bits(line: str, data: str, layout: str, name: str) -> None:
     one, operands = posed(line.replace("NXC", layout).replace("NCX", layout), data)
     expected = evaluate_in_order(one, operands)

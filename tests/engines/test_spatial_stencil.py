@@ -126,7 +126,7 @@ def test_bits_of_pairs(case: tuple[int, str], first: int) -> None:
     assert_pairs(one, number, slice(first, None, 9), number >= len(PAIRED), operands)
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 @pytest.mark.parametrize("line", PAIRED)
 def test_no_pair_where_one_number_is_denormal(line: str) -> None:

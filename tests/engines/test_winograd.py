@@ -122,7 +122,7 @@ def test_kernels_have_the_specified_bits(direction: str, line: str, name: str, i
 
 
 @runs
-@tiers("direction, line, isa, which, fmt", DIRECTIONS, OTHER_KERNELS, HOST, (0, -1), ("f32", "bf16", "f16"), every=161)
+@tiers("direction, line, isa, which, fmt", DIRECTIONS, OTHER_KERNELS, HOST, (0, -1), ("f32", "bf16", "f16"), every=331)
 @pytest.mark.usefixtures("eight_cores")
 def test_kernels_of_other_sizes_have_the_specified_bits(
     direction: str, line: str, isa: str, which: int, fmt: str

@@ -62,7 +62,7 @@ THREADS = (1, 2, 8)
 TABLE_BYTES = 64 << 10
 CALLS = 40_000  # of functions, built-in ones too: some milliseconds; taps times positions are 49,000,000
 ORDINARY_CALLS = 22_000  # a few milliseconds
-PROBLEMS = 40  # of a class
+PROBLEMS = 20  # of a class
 
 
 def planned(one: Problem, isa: str, threads: int) -> tuple[ForwardNest, AnyPlan, Schedule]:

@@ -18,6 +18,7 @@ from convgrad.plan.kernels import FAMILIES
 from convgrad.plan.kn2row.spec import Kn2rowPlan, output_block_count
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.passes import plans, view_of
+from convgrad.plan.split_k.recipe import SplitKPlan
 from convgrad.plan.stencils.spatial import SpatialStencilPlan
 from convgrad.spec.geometry import Axis, Conv, effective_kernel
 from convgrad.spec.operators import Tensor
@@ -210,10 +211,12 @@ def unlike(found: Sequence[AnyPlan], number: int) -> list[AnyPlan]:
     return [each[number % len(each)] for each in kinds.values()]
 
 
-def sums_of(plan: AnyPlan) -> int:
+def sums_of(plan: AnyPlan | SplitKPlan) -> int:
     """Return the vectors of sums of a plan's tiles; of few, kernels are compiled soon."""
     if isinstance(plan, SpatialStencilPlan):
         return plan.spec.results * plan.spec.lines * plan.spec.vectors
+    if isinstance(plan, SplitKPlan):
+        return plan.spec.micro_tile.mr * plan.spec.micro_tile.nr * plan.spec.micro_tile.taps
     tile = plan.spec.product if isinstance(plan, Kn2rowPlan) else plan.spec
     return tile.mr * tile.nr
 
