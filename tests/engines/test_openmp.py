@@ -34,7 +34,6 @@ SOME = [DENSE, *(Layer((20, 20), (3, 3), (16, 40), batch=4, pad=1, role=role) fo
 CONV = Layer((20, 20), (3, 3), (16, 40), batch=4, pad=1, role="dst")
 CALLED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 LONG_MS = 2 * pool.LONG_MS
-INTERRUPTS = "tests.package.test_interrupts"
 
 
 @pytest.fixture
@@ -353,7 +352,7 @@ def test_unusual_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.long  # tests/package/test_interrupts.py has more of it
 def test_the_interpreter_ends_while_a_team_computes() -> None:
-    assert in_child(INTERRUPTS, "leave", "daemon", "executing", "end", pool="openmp") is True
+    assert in_child("tests.package.test_interrupts", "leave", "daemon", "executing", "end", pool="openmp") is True
 
 
 @pytest.mark.parametrize(

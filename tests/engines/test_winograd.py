@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -122,17 +123,20 @@ def test_kernels_have_the_specified_bits(direction: str, line: str, name: str, i
 
 
 @runs
-@tiers("direction, line, isa, which, fmt", DIRECTIONS, OTHER_KERNELS, HOST, (0, -1), ("f32", "bf16", "f16"), every=331)
+@tiers(
+    "direction, line, isa, which, fmt, first", DIRECTIONS, OTHER_KERNELS, HOST, (0, -1), ("f32", "bf16", "f16"),
+    range(2), every=467,
+)  # fmt: skip
 @pytest.mark.usefixtures("eight_cores")
 def test_kernels_of_other_sizes_have_the_specified_bits(
-    direction: str, line: str, isa: str, which: int, fmt: str
+    direction: str, line: str, isa: str, which: int, fmt: str, first: int
 ) -> None:
-    """In as many axes, by the first algorithm or the last, also of operands in 16 bits."""
+    """In as many axes, by the first algorithm or the last, also of operands in 16 bits, in every second layout."""
     one = problem_of(f"{direction} f32 NXC {line}")
     assert isinstance(one.geometry, Conv)
     names = [*algorithms(one.geometry)]
     assert len(names) == 1 + ("3" in line.partition("k")[2])
-    has_specified_bits(direction, line, names[which], isa, fmt)
+    has_specified_bits(direction, line, names[which], isa, fmt, LAYOUTS[first::2])
 
 
 @runs
@@ -178,11 +182,16 @@ def test_every_tile_has_its_turn(images: int, rows: int, columns: int) -> None:
     assert one.units <= tiles.UNITS or blocks > tiles.UNITS * tiles.MAX_BLOCKS
 
 
-def has_specified_bits(direction: str, line: str, name: str, isa: str, fmt: str = "f32") -> None:
+LAYOUTS = ("NXC", 1), ("NCX", 3), ("NXC:OIX", 2), ("NCX:XIO", 1)  # with threads
+
+
+def has_specified_bits(
+    direction: str, line: str, name: str, isa: str, fmt: str = "f32", layouts: Sequence[tuple[str, int]] = LAYOUTS
+) -> None:
     one = posed(line, name, direction=direction, fmt=fmt)
     operands = drawn(one, len(line))
     expected = evaluate_in_order(one, operands)
-    for layout, threads in (("NXC", 1), ("NCX", 3), ("NXC:OIX", 2), ("NCX:XIO", 1)):
+    for layout, threads in layouts:
         there = posed(line, name, layout, direction, fmt)
         given = [lying(each, lies) for each, lies in zip(operands, there.layouts, strict=False)]
         got = computed(there, given, empty(there), isa, threads)
