@@ -29,12 +29,15 @@ def covering(choices: Mapping[str, Sequence[Any]]) -> Iterator[Way]:
         yield best
 
 
-def few_of(cases: Iterable[Case], met_by: Callable[[Case], set[tuple[Any, ...]]]) -> list[Case]:
-    """Return few of many cases that meet all that the many meet."""
+def few_of(
+    cases: Iterable[Case], met_by: Callable[[Case], set[tuple[Any, ...]]], shared_by: Callable[[Case], Any]
+) -> list[Case]:
+    """Return few of many cases that meet all that the many meet; they share what is expected, as far as they can."""
     covered = {case: met_by(case) for case in cases}
-    left, found = set[tuple[Any, ...]]().union(*covered.values()), list[Case]()
+    left, found, known = set[tuple[Any, ...]]().union(*covered.values()), list[Case](), set[Any]()
     while left:
-        best = max(covered, key=lambda case: len(covered[case] & left))
+        best = max(covered, key=lambda case: len(covered[case] & left) - (shared_by(case) not in known))
         left -= covered.pop(best)
         found.append(best)
+        known.add(shared_by(best))
     return found
