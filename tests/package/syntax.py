@@ -1,10 +1,18 @@
-"""The statements of Python sources, without the expressions in them, which are most of a tree; and all nodes."""
+"""The statements of Python sources, without the expressions in them, which are most of a tree; all nodes; and tokens."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
+# A comment, a string, a number, a name or an operator: what tokenize yields, in a fifth of the time
+TOKEN = re.compile(
+    r"""\#.* | [a-zA-Z]{,2}(?:\"{3}(?s:\\.|.)*?\"{3} | "(?s:\\.|[^"\\])*" | '(?s:\\.|[^'\\])*')
+    | 0[xXoObB][\da-fA-F_]+ | (?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][-+]?\d+)?j? | \w+
+    | \*\*=|//=|>>=|<<=|\.\.\.|->|:=|\*\*|//|>>|<<|[-+*/%&|^@=!<>]=|[^\s\\]""",
+    re.VERBOSE,
+)
 INNER = ("body", "orelse", "finalbody", "handlers", "cases")
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.package.syntax import nodes
+from tests.package.syntax import TOKEN, nodes
 from tests.support.places import SOURCES
 
 PACKAGES = sorted(path.parent.name for path in SOURCES.glob("*/__init__.py"))
@@ -55,10 +53,10 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "refuse"):
             parts = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
             yield node.lineno, " ".join(parts)
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        text = token.string.lstrip("#: ").strip()
-        if token.type == tokenize.COMMENT and not NO_COMMENT.match(text):
-            yield token.start[0], text
+    for token in TOKEN.finditer(source):
+        text = token[0].lstrip("#: ").strip()
+        if token[0].startswith("#") and not NO_COMMENT.match(text):
+            yield source.count("\n", 0, token.start()) + 1, text
 
 
 @pytest.mark.parametrize(
