@@ -1,7 +1,8 @@
 """Calls that want more memory than there is; run as a program, as the limit is of a whole process.
 
 ``python -m tests.package.limited LIMIT ROOM [NAME...]`` leaves ROOM MiB by a resource limit, makes the attempts of
-these names, and prints for each: did it compute, what did it raise, and do small calls still compute thereafter.
+these names, and prints for each: did it compute, what did it raise, and do small calls still compute thereafter. After
+``tight``, a quarter of a MiB is left.
 """
 
 from __future__ import annotations
@@ -64,10 +65,10 @@ def usable() -> bool:
     return bool(np.all(found))
 
 
-def kernels() -> bool:
-    """Compile many kernels, and tell whether all results are right."""
+def kernels(count: int) -> bool:
+    """Compile two kernels for each of so many numbers of channels, and tell whether all results are right."""
     found = []
-    for channels in range(1, KERNELS + 1):
+    for channels in range(1, count + 1):
         x, y = ones(1, 6, 6, channels), ones(1, 6, 6, 2 * channels + 1)
         for dtype in ("f32", "bf16"):
             made = convgrad.convolution_backward_weights(x, y, (1, 1, channels, 2 * channels + 1), dtype=dtype)
@@ -135,16 +136,18 @@ PERHAPS: dict[str, Callable[[], Any]] = {
     **{f"{n} channels, 2 threads": partial(square, n, threads=2) for n in SIZES},
     **{f"{n} channels of f16 into f32": partial(square, n, operand=np.float16, dtype="f32", threads=1) for n in SIZES},
     "strides beyond": strides_beyond,
-    "kernels": kernels,
+    "kernels": partial(kernels, KERNELS),
 }
 OTHERS: dict[str, Callable[[], Any]] = {
     "100 threads": partial(square, 64, 64, threads=100),
     "small": usable,
+    "few kernels": partial(kernels, KERNELS // 2),
     "scratch": scratch_alone,
     "kernel for GPUs": gpu_kernel,
 }
 ATTEMPTS = TOO_LARGE | PERHAPS | OTHERS
 BEGINNINGS = ("cold", "loaded")  # nothing was computed before the limit; only the compiler is loaded
+TIGHT = "tight"
 
 
 def attempt(name: str) -> dict[str, Any]:
@@ -159,6 +162,14 @@ def attempt(name: str) -> dict[str, Any]:
         return {"name": name, "computed": None, "raised": raised, "kinds": kinds, "usable": f"{error!r}"}
 
 
+def leave(limit: str, room: float) -> None:
+    """Let the process take so many MiB more than it has, and no more."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        (used,) = (int(line.split()[1]) << 10 for line in status if line.startswith(COUNTED[limit]))
+    most = used + int(room * MIB)
+    resource.setrlimit(getattr(resource, f"RLIMIT_{limit}"), (most, resource.RLIM_INFINITY))
+
+
 def main(limit: str, room: float, names: list[str]) -> None:
     faulthandler.enable()
     if "loaded" in names:
@@ -166,12 +177,11 @@ def main(limit: str, room: float, names: list[str]) -> None:
     elif "cold" not in names:
         usable()
         usable()  # at once after another, calls are helped: what waits is compiled then
-    with open("/proc/self/status", encoding="ascii") as status:
-        (used,) = (int(line.split()[1]) << 10 for line in status if line.startswith(COUNTED[limit]))
-    most = used + int(room * MIB)
-    resource.setrlimit(getattr(resource, f"RLIMIT_{limit}"), (most, most))
+    leave(limit, room)
     for name in names:
-        if name not in BEGINNINGS:
+        if name == TIGHT:
+            leave(limit, 0.25)
+        elif name not in BEGINNINGS:
             print(f"trying {name}", flush=True)
             print(json.dumps(attempt(name)), flush=True)
 

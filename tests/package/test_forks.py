@@ -42,6 +42,7 @@ LAYERS += [
     Layer((20, 20), (3, 3), (16, 40), pad=1, role=role, type=operand, data_format=data_format)
     for role, operand, data_format in (("dst", "f32", "NXC"), ("src", "bf16", "NCX"))
 ]
+SOME = range(0, 7, 3)  # of f32, which are compiled soon
 PLANNED = {"weights": "ConvolutionBackwardWeights", "dst": "Convolution", "src": "ConvolutionBackwardData"}
 BUSY = Layer((28, 28), (3, 3), (64, 64), batch=8, pad=1)  # tens of milliseconds on two threads
 NEEDS_FORK = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
@@ -81,7 +82,7 @@ def fork_while_planning(count: int, others: str) -> None:
     """Fork while two threads plan, and two others compile, compute or use llvmlite; children plan and compute."""
     if others == "compiling":
         compile_anew()
-    asked = range(0, len(LAYERS), 3)
+    asked = SOME
     _expected.update({at: LAYERS[at](2) for at in asked})
     done = [0] * (4 if others else 2)
 
@@ -111,9 +112,9 @@ def fork_many(count: int, meanwhile: str) -> None:
     """Fork while two threads compile or compute; a child asks for something else, or in turn for what they compile."""
     if meanwhile == "compiling":
         compile_anew()
-    layers = range(0, len(LAYERS), 1 if count > FEW else 3)
+    layers = range(len(LAYERS)) if count > FEW else SOME
     _expected.update({at: LAYERS[at]() for at in layers})
-    busy = BUSY()
+    busy = BUSY() if meanwhile == "executing" else None
     current: dict[int, int] = {}
     calls = [0, 0]
 
