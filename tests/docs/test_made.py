@@ -91,8 +91,8 @@ def test_support_page_counts_combinations() -> None:
 
 
 @tiers("op", OPERATORS, every=23)
-def test_every_seventh_combination_is_exact(op: Operator) -> None:
-    found = coverage(op, 7)
+def test_every_thirteenth_combination_is_exact(op: Operator) -> None:
+    found = coverage(op, 13)
     assert list(found) == list(combinations(op))
     assert all(green == some > 0 for green, some in found.values())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib.util
 import platform
 import re
 import subprocess
@@ -24,6 +25,8 @@ SLOW = (
     "torch.compile(",
     "convgrad bench",
     "convgrad conformance",
+    "def distinct(",  # the training of training_step.md, eight times
+    "convgrad verify --collection hard",  # isolated as on the pages ci.md and SKILL.md
 )  # a page's quick tier ends before a block that has any
 QUICK = [page for page in PAGES if not any(word in next(b for b in blocks(page) if b.runs).text for word in SLOW)]
 LONG = [page for page in PAGES if any(word in block.text for word in SLOW for block in blocks(page) if block.runs)]
@@ -65,6 +68,9 @@ ALONE = list(blocks(README))
 BY_HAND = [block for block in ALONE if block.language in PYTHON]
 
 
+OF_X86 = pytest.mark.skipif(
+    not HOST or platform.machine() != "x86_64", reason="the instruction sets are those of x86-64"
+)
 FIRST, SECOND = [block for block in ALONE if block.language == "sh"][:2]
 
 
@@ -73,17 +79,39 @@ def test_the_readme_has_its_two_commands_first() -> None:
     assert "pytest" in SECOND.text
 
 
-@pytest.mark.skipif(not HOST or platform.machine() != "x86_64", reason="the instruction sets are those of x86-64")
-def test_the_readme_s_first_command_prints_what_it_shows() -> None:
-    """On any processor, because the names are those of settings, and all hashes are equal.
-
-    Three dots stand for some lines.
-    """
-    command = [sys.executable, *FIRST.text.splitlines()[-1].split()[1:]]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+def assert_shown(printed: str) -> None:
+    """Assert that the README shows these lines, some of them as three dots, with one hash, which another page has."""
     assert doctest.OutputChecker().check_output(FIRST.under, printed, doctest.ELLIPSIS), printed
     (found,) = set(re.findall(r"  ([0-9a-f]{16})  ", printed))
     assert f"`{found}` each time" in (DOCS / "same_bits.md").read_text(encoding="utf-8")
+
+
+@OF_X86
+@pytest.mark.long
+def test_the_readme_s_first_command_prints_what_it_shows() -> None:
+    """On any processor, because the names are those of settings, and all hashes are equal."""
+    command = [sys.executable, *FIRST.text.splitlines()[-1].split()[1:]]
+    assert_shown(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+@OF_X86
+def test_some_lines_of_the_readme_s_first_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of each instruction set with one number of threads, without a process for each."""
+    program = FIRST.text.splitlines()[-1].split()[1]
+    spec = importlib.util.spec_from_file_location("train_numpy", ROOT / program)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for threads, isa in enumerate(module.ISAS, 1):
+        module.THREADS = (threads,)
+        monkeypatch.setenv("CONVGRAD_MAX_ISA", isa)
+        module.one_process()
+    module.ISAS = ()
+    module.main()
+    assert_shown(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(
