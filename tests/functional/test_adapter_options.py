@@ -13,11 +13,11 @@ import convgrad
 from convgrad import InvalidAttributeError
 from convgrad.formats import F64, FORMATS, Format
 from tests.support.helpers import assert_same_bits
+from tests.support.tiers import tiers
 
 RNG = np.random.default_rng(0)
 SRC, WEIGHTS, BIAS = (RNG.standard_normal(n).astype(np.float32) for n in ((5, 12, 12, 64), (3, 3, 64, 64), (64,)))
 LAYER: dict[str, Any] = {"pads_begin": 1, "pads_end": 1}
-ACCURACIES = [None, 8, 64]
 
 
 def adapter(library: str) -> Any:
@@ -26,8 +26,7 @@ def adapter(library: str) -> Any:
     return importlib.import_module(f"convgrad.{library}")
 
 
-@pytest.mark.every(2)
-@pytest.mark.parametrize("most", ACCURACIES)
+@tiers("most", [64], long=[None, 8])
 def test_max_error_of_jax_arrays(most: float | None) -> None:
     """Of a result, and of its derivatives."""
     jax, ours = pytest.importorskip("jax"), adapter("jax")
@@ -64,6 +63,7 @@ def test_activation_of_small_and_large_sums(fmt: Format, library: str) -> None:
     assert_same_bits(got, convgrad.convolution(src, weights, activation="relu"), str(fmt))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("fmt", FORMATS.values(), ids=str)
 def test_gradient_of_an_activation_of_jax_arrays(fmt: Format) -> None:
     """The gradient is 0 where the result is 0, and not where the result is a denormal."""

@@ -117,7 +117,7 @@ def test_a_crash_names_its_case(library: Path, said: Run) -> None:
 
 def test_a_function_that_forgets_an_image_now_and_then(library: Path, said: Run) -> None:
     words = CASES[0], "--call", f"{library}:forgets", "--signature", GRADIENT, "--repeat"
-    assert said(*words, 3)[0] == 0
+    assert said(*words, 3, "--no-isolate")[0] == 0
     code, out, _ = said(*words, 8)
     assert (code, "NOT REPEATABLE: call 4 of 8 differs from call 1" in out) == (4, True)
     assert "result    call 4 and 1 equal call: WRONG" in out
@@ -136,17 +136,12 @@ def test_cases_that_a_signature_excludes(library: Path, said: Run) -> None:
     for line, why in zip(out.splitlines()[2:], UNSERVED.values(), strict=False):
         assert f"NOT SERVED: the signature {why}" in line
     short = GRADIENT.replace(" SW", " SW=2").replace(" OW", "").replace(" PW", "")
-    code, out, _ = said(*CASES, "--call", f"{library}:right", "--signature", short, "--verbose")
+    here = "--call", f"{library}:right", "--no-isolate", "--signature"
+    code, out, _ = said(*CASES, *here, short, "--verbose")
     assert (code, "has SW=2, and the case has 1" in out, "has no PW, which is 2" in out) == (1, True, True)
-    code, out, _ = said("BWD_W f32 NXC ic3iw9oc5ow10kw3pw1", "--call", f"{library}:right", "--signature", f"{short} PW")
+    code, out, _ = said("BWD_W f32 NXC ic3iw9oc5ow10kw3pw1", *here, f"{short} PW")
     assert (code, "has SW=2" in out) == (1, True)
-    code, out, _ = said(
-        "BWD_W f32 NXC ic3iw9oc5ow10kw3pw1",
-        "--call",
-        f"{library}:right",
-        "--signature",
-        "src diff_dst out N C O K W PW",
-    )
+    code, out, _ = said("BWD_W f32 NXC ic3iw9oc5ow10kw3pw1", *here, "src diff_dst out N C O K W PW")
     assert (code, "neither OW nor QW, and equal pads give another extent" in out) == (1, True)
 
 
@@ -155,7 +150,8 @@ def test_cases_that_a_signature_excludes(library: Path, said: Run) -> None:
 def test_a_size_that_a_function_does_not_get_is_one(size: str, value: int, library: Path, said: Run) -> None:
     """Else a right function for one image, one channel or one tap would be called wrong, or read beyond its arrays."""
     rest = " ".join(word for word in GRADIENT.split() if word not in (size, "OW"))
-    code, out, _ = said(CASES[0], "--call", f"{library}:right", "--signature", rest, "--verbose")
+    words = "--call", f"{library}:right", "--no-isolate", "--signature", rest, "--verbose"
+    code, out, _ = said(CASES[0], *words)
     assert (code, f"the signature has no {size}, which is {value} in the case" in out) == (1, True)
 
 
