@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +23,8 @@ from tests.support.tiers import tiers
 FILES = {"shapes_resnet_50": 2, "shapes_regression_small_spatial": None, "shapes_1d_wavenet": None}  # file: batch
 LAYOUTS = {"NXC": "XIO", "NCX": "OIX"}
 THREADS = {"FWD_D": (None,), "BWD_D": (None,), "BWD_W": (1, 2, 3, 5, 8)}  # by direction
-RUNS = 3 * len(LAYOUTS) * sum(map(len, THREADS.values()))  # of one problem, in three types
+TYPES = ("f32", "bf16", "f16")
+RUNS = len(LAYOUTS) * sum(map(len, THREADS.values()))  # of one problem in a type
 
 EXAMPLES = """
 g1mb2ic3ih32oc8oh16kh7sh2ph3n"stem"  mb2ic8ih16oc16oh16kh1ph0n"1x1"  g4mb3ic8ih9oc16oh9kh3ph1n"grouped"
@@ -38,11 +40,11 @@ def read_descriptors(text: str) -> list[Descriptor]:
     return [read_descriptor(word) for word in words]
 
 
-def run_all(d: Descriptor) -> int:
-    """Run one problem in all roles, types, layouts and threads; return the number of results equal to the oracle."""
+def run_all(d: Descriptor, types: Sequence[str] = TYPES) -> int:
+    """Run one problem in all roles, some types, all layouts and threads; return the number of results equal to the oracle."""
     equal = 0
     for direction, counts in THREADS.items():
-        for type_name in ("f32", "bf16", "f16"):
+        for type_name in types:
             expected = None
             for data_format, weights_format in LAYOUTS.items():
                 line = Line(False, direction, FORMATS[type_name], data_format, weights_format, d)
@@ -71,9 +73,9 @@ def _made(operator: str, shapes: tuple[tuple[int, ...], ...], attributes: dict, 
     return [np.ascontiguousarray(a.transpose(np.argsort(o))) for a, o in zip(made, orders, strict=True)]
 
 
-@tiers("d", read_descriptors(EXAMPLES), every=11)
-def test_examples(d: Descriptor) -> None:
-    assert run_all(d) == RUNS
+@tiers("d, type_name", read_descriptors(EXAMPLES), TYPES, every=23)
+def test_examples(d: Descriptor, type_name: str) -> None:
+    assert run_all(d, [type_name]) == RUNS
 
 
 @pytest.mark.long
@@ -84,7 +86,7 @@ def test_onednn_files(name: str, capsys: pytest.CaptureFixture[str]) -> None:
         pytest.skip(f"{name} of oneDNN's benchdnn inputs is not at hand")
     problems = read_descriptors((SHARED_CASES / name).read_text())
     batch = FILES[name]
-    run = RUNS * len(problems)
+    run = len(TYPES) * RUNS * len(problems)
     equal = sum(run_all(replace(d, batch=batch) if batch else d) for d in problems)
     with capsys.disabled():
         print(f"\n{name}: {len(problems)} problems, {run} runs, {equal} equal bit for bit")

@@ -221,9 +221,10 @@ def test_sums_without_terms(operator: str, shapes: list[tuple[int, ...]], pads: 
         assert check(operator, wrong, *operands, **layer).outcome == "wrong"
 
 
-@pytest.mark.parametrize("wide", [2**31, 2**61])
-@pytest.mark.parametrize("operator", ["Convolution", "ConvolutionBackwardData", "ConvolutionBackwardWeights"])
-@pytest.mark.parametrize("transposed", [False, True])
+OPERATORS = ("Convolution", "ConvolutionBackwardData", "ConvolutionBackwardWeights")
+
+
+@tiers("wide, transposed, operator", [2**31, 2**61], [False, True], OPERATORS, every=5)
 def test_wide_dilations_need_no_memory(operator: str, transposed: bool, wide: int) -> None:
     """Two taps are as far apart as the pad is wide. One operand has a NaN, so that padding may be multiplied."""
     ones = np.full((1, 2, 2, 3), 0.1, np.float32)

@@ -143,7 +143,7 @@ def test_what_is_not_cut() -> None:
 
 def test_places_are_those_of_the_whole() -> None:
     """One element, in the last part, and one row of it, are off inside a wide bound."""
-    prepared = forward(512)
+    prepared = forward(256)
     how, right = how_of(prepared), prepared.execute()
     off = right.copy()
     off[1, 17, 4, 2] *= 1 + 2.0**-10
@@ -172,7 +172,7 @@ def test_a_large_result_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_defects_of_all_parts_have_their_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "DIAGNOSED", 0)
-    prepared = forward(512)
+    prepared = forward(256)
     src, weights = (np.ascontiguousarray(a) for a in prepared.taken.values())
     src = (src.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     rounded = prepare("Convolution", (src, weights), ONES).execute()
