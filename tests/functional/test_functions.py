@@ -133,7 +133,7 @@ def test_an_older_row_gives_what_the_current_one_gives(op: Operator) -> None:
     assert_same_bits(run(current.name, *ordered, **renamed), run(op.name, *operands, **attributes), op.name)
 
 
-@tiers("examples", [20], long=[2000])
+@tiers("examples", [12], long=[2000])
 def test_functions_and_run_agree(examples: int) -> None:
     """Whatever the shapes and attributes: equal values on all axes may be one int, defaults may be left out."""
 

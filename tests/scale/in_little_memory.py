@@ -1,6 +1,6 @@
 """Calls in pieces on mapped files, in a process that may take no more than their plans say; run as a program.
 
-``python -m tests.scale.in_little_memory FOLDER`` prints what they computed, and whether there was room to load an
+``python -m tests.scale.in_little_memory FOLDER NAME...`` prints what cases computed, and whether there was room to load an
 operand whole.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import resource
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -121,12 +121,13 @@ def grown() -> int:
     return seen[2] - seen[1]
 
 
-def main(folder: Path) -> None:
-    for case in CASES.values():
+def main(folder: Path, names: Sequence[str]) -> None:
+    cases = {name: CASES[name] for name in names}
+    for case in cases.values():
         compute(case, folder, min(2, case.shapes[0][0]))  # kernels are compiled, threads are there
-    found = {name: compute(case, folder, limited=True) for name, case in CASES.items()}
+    found = {name: compute(case, folder, limited=True) for name, case in cases.items()}
     print(json.dumps({"grown": grown(), "cases": found}))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

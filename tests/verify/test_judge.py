@@ -327,8 +327,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("wanted", CHANGES)
+@tiers("wanted, seed", CHANGES, range(8), every=5)
 def test_a_change_of_all_elements_is_named(wanted: str, seed: int) -> None:
     one = plant_of(WHOLE, "normal", seed)
     assert said_of(one, CHANGES[wanted](one.sums())).defects == (wanted,)
@@ -360,10 +359,10 @@ def test_terms_whose_squares_overflow_are_not_judged() -> None:
     assert judged(case, convgrad.run, "adversarial").ok
 
 
-@pytest.mark.every(5)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.every(4)  # each operator, and each type
 @pytest.mark.parametrize("fmt", [F32, BF16, F16], ids=str)
 @pytest.mark.parametrize("operator", ["Convolution", "ConvolutionBackwardData", "ConvolutionBackwardWeights"])
+@tiers("seed", [0], long=[1])
 def test_a_result_of_other_operands_has_no_cause(operator: str, fmt: Format, seed: int) -> None:
     """Its errors are as large as the sums: no rounding of partial sums explains them."""
     rng = np.random.default_rng(seed)
