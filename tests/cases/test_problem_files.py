@@ -41,7 +41,7 @@ def read_descriptors(text: str) -> list[Descriptor]:
 
 
 def run_all(d: Descriptor, types: Sequence[str] = TYPES) -> int:
-    """Run one problem in all roles, some types, all layouts and threads; return the number of results equal to the oracle."""
+    """Run one problem in all roles, layouts and threads, and some types; return how many results equal the oracle."""
     equal = 0
     for direction, counts in THREADS.items():
         for type_name in types:

@@ -1,4 +1,4 @@
-"""The statements of Python sources, without the expressions in them, which are most of a tree; all nodes; and tokens."""
+"""The statements of Python sources, without the expressions in them, which are most of a tree; all nodes; tokens."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Calls in pieces on mapped files, in a process that may take no more than their plans say; run as a program.
 
-``python -m tests.scale.in_little_memory FOLDER NAME...`` prints what cases computed, and whether there was room to load an
-operand whole.
+``python -m tests.scale.in_little_memory FOLDER NAME...`` prints what cases computed, and whether there was room to
+load an operand whole.
 """
 
 from __future__ import annotations

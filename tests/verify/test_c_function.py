@@ -136,12 +136,12 @@ def test_cases_that_a_signature_excludes(library: Path, said: Run) -> None:
     for line, why in zip(out.splitlines()[2:], UNSERVED.values(), strict=False):
         assert f"NOT SERVED: the signature {why}" in line
     short = GRADIENT.replace(" SW", " SW=2").replace(" OW", "").replace(" PW", "")
-    here = "--call", f"{library}:right", "--no-isolate", "--signature"
-    code, out, _ = said(*CASES, *here, short, "--verbose")
+    quickly = "--call", f"{library}:right", "--no-isolate", "--signature"
+    code, out, _ = said(*CASES, *quickly, short, "--verbose")
     assert (code, "has SW=2, and the case has 1" in out, "has no PW, which is 2" in out) == (1, True, True)
-    code, out, _ = said("BWD_W f32 NXC ic3iw9oc5ow10kw3pw1", *here, f"{short} PW")
+    code, out, _ = said("BWD_W f32 NXC ic3iw9oc5ow10kw3pw1", *quickly, f"{short} PW")
     assert (code, "has SW=2" in out) == (1, True)
-    code, out, _ = said("BWD_W f32 NXC ic3iw9oc5ow10kw3pw1", *here, "src diff_dst out N C O K W PW")
+    code, out, _ = said("BWD_W f32 NXC ic3iw9oc5ow10kw3pw1", *quickly, "src diff_dst out N C O K W PW")
     assert (code, "neither OW nor QW, and equal pads give another extent" in out) == (1, True)
 
 
