@@ -19,6 +19,7 @@ import convgrad.torch as ct
 from convgrad.engines import settings
 from convgrad.torch import same_bits
 from tests.support.children import HANG_S, in_child
+from tests.training.test_replay import three_operators
 
 SHAPES = {"small": (2, 6, 5, 5), "of several tasks": (4, 12, 70, 70)}
 
@@ -82,10 +83,24 @@ PLACES: dict[str, Callable[[Callable[[], str]], str]] = {
 }
 
 
+def has_results_in_a_fork() -> bool:
+    """Return whether a forked child, whose parent recorded and repeated calls, has the parent's results."""
+
+    def results() -> list[list[bytes]]:
+        return [three_operators(seed, 400) for seed in (0, 1, 2)]
+
+    expected = results()
+    child = os.fork()
+    if not child:
+        os._exit(int(results() != expected))
+    return not os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
 def print_digests() -> None:
-    """Print whether each pool, size and place gives the hash of one thread, as JSON."""
+    """Print whether a fork repeats calls, and whether each pool, size and place gives the hash of one thread."""
     found: dict[str, dict[str, dict[str, bool]]] = {}
     with same_bits():
+        repeated = has_results_in_a_fork()
         for size, shape in SHAPES.items():
             operands = operands_of(shape)
 
@@ -99,10 +114,11 @@ def print_digests() -> None:
                 with convgrad.threads(3, pool=pool):
                     same = {place: run(compute) == expected for place, run in PLACES.items()}
                 found.setdefault(pool, {})[size] = same
-    print(json.dumps(found))
+    print(json.dumps([repeated, found]))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="forks")
 def test_programs_in_other_places() -> None:
-    found = in_child("tests.training.test_places", "print_digests")
+    repeated, found = in_child("tests.training.test_places", "print_digests")
+    assert repeated
     assert found == {pool: {size: dict.fromkeys(PLACES, True) for size in SHAPES} for pool in settings.POOLS}

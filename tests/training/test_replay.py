@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 
@@ -13,7 +11,6 @@ from torch.utils._pytree import tree_leaves
 
 from convgrad.torch import same_bits
 from convgrad.torch.training.replay import Replays
-from tests.support.children import in_child
 from tests.support.tiers import tiers
 from tests.training.row_cases import CASES, drawing, operator
 
@@ -129,20 +126,6 @@ def test_threads_call_at_once_for_the_first_time() -> None:
     finally:
         session.stop()
     assert found == [[three_operators(seed, rows) for seed in range(32)] for rows in (5, 6, 7)]
-
-
-def print_results_of_a_fork() -> None:
-    """Print whether a forked child, whose parent recorded and repeated calls, has the parent's results."""
-    with same_bits():
-        expected = [three_operators(seed, 400) for seed in (0, 1, 2)]
-        child = os.fork()
-        if not child:
-            os._exit(int([three_operators(seed, 400) for seed in (0, 1, 2)] != expected))
-        print(json.dumps(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
-
-
-def test_calls_of_a_parent_run_again_in_a_forked_child() -> None:
-    assert in_child("tests.training.test_replay", "print_results_of_a_fork") == 0
 
 
 def test_autocast_is_not_recorded() -> None:
