@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-SHAPES = {"small": (1, 2, 3, 5), "odd": (3, 7, 11, 13), "large": (3, 7, 57, 59)}  # the last is computed by three threads
+SHAPES = {"small": (1, 2, 3, 5), "odd": (3, 7, 11, 13), "large": (3, 7, 57, 59)}  # the last has three tasks
 Call = Callable[[torch.Tensor, torch.Tensor], Any]
 aten = torch.ops.aten
 

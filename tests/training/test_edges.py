@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from math import inf, nan
@@ -19,6 +18,7 @@ from convgrad.torch.training.groups import rows
 from convgrad.torch.training.row import overloads_of
 from tests.support.tiers import tiers
 from tests.training.row_cases import CASES, drawing, operator
+from tests.training.test_default_type import default_type, outcome
 
 pytestmark = pytest.mark.usefixtures("installed")
 aten = torch.ops.aten
@@ -143,16 +143,6 @@ CALLS: dict[str, Callable[[], Any]] = {
 }
 
 
-def outcome(call: Callable[[], Any]) -> Any:
-    """Return the results of a call as nested lists with types, or the type of its error."""
-    try:
-        found = call()
-    except (RuntimeError, IndexError, ValueError) as error:
-        return RuntimeError if isinstance(error, RuntimeError) else type(error)  # NotImplementedError is one, too
-    several = found if isinstance(found, list | tuple) else [found]
-    return [None if one is None else (one.dtype, one.shape, repr(one.tolist())) for one in several]
-
-
 @pytest.fixture(scope="module")
 def inside() -> dict[str, Any]:
     """Return the outcomes of all calls in one block."""
@@ -193,39 +183,6 @@ def test_types_of_norms_and_parameters() -> None:
         found = [_norms(*pair) for pair in pairs]
     for pair, one in zip(pairs, found, strict=True):
         assert [type(each) for each in one] == [type(each) for each in _norms(*pair)], pair
-
-
-@contextmanager
-def default_type(dtype: torch.dtype) -> Iterator[None]:
-    old = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(old)
-
-
-NUMBERS = True, 3, 1.5
-TYPES = [torch.bool, torch.uint8, torch.int64, torch.bfloat16, torch.float16, torch.float32]
-
-
-@pytest.mark.parametrize("default", [torch.float32, torch.bfloat16, torch.float16])
-def test_types_of_tensors_and_numbers(default: torch.dtype) -> None:
-    names = "add", "sub", "mul", "div", "rsub"
-    cases = list(product(names, TYPES, ((), (3,)), NUMBERS))
-
-    def outcomes() -> list[Any]:
-        return [
-            outcome(partial(getattr(torch, name), torch.ones(shape).to(dtype), number))
-            for name, dtype, shape, number in cases
-        ]
-
-    with default_type(default):
-        expected = outcomes()
-        with same_bits():
-            found = outcomes()
-    for case, one, other in zip(cases, found, expected, strict=True):
-        assert one == other, case
 
 
 FLOATS = torch.float32, torch.bfloat16, torch.float16
