@@ -212,9 +212,9 @@ def test_zeros_inserted_are_not_multiplied() -> None:
     """Infinite weights, and infinite cotangents, meet positions of lhs only."""
     lhs, rhs = np.ones((1, 1, 3), np.float32), np.array([[[np.inf, 1]]], np.float32)
     given = {"padding": [(1, 1)], "window_strides": [3], "lhs_dilation": [2]}
-    result, back = jax.vjp(lambda lhs, rhs: OURS(lhs, rhs, **given), lhs, rhs)
+    result, *gradients = with_gradients(OURS, given, lhs, rhs, np.array([[[np.inf, 1]]], np.float32))
     assert result.tolist() == [[[1, np.inf]]]  # of positions -1, 0 and 2, 3 of 1 0 1 0 1
-    assert [array.tolist() for array in back(np.array([[[np.inf, 1]]], np.float32))] == [
+    assert [array.tolist() for array in gradients] == [
         [[[np.inf, np.inf, 0]]],
         [[[1, np.inf]]],
     ]
@@ -225,7 +225,7 @@ def test_sums_of_strides_with_lhs_dilation(dtype: Any) -> None:
     """Each result is a sum of one convolution; the gradient of lhs adds those of both in f32, the last first."""
     lhs, rhs, cotangent = (jnp.asarray(reals(*shape), dtype) for shape in ((2, 5, 40), (4, 5, 6), (2, 4, 25)))
     given = {"padding": [(0, 0)], "window_strides": [3], "lhs_dilation": [2]}
-    result, back = jax.vjp(lambda lhs, rhs: OURS(lhs, rhs, **given), lhs, rhs)
+    result, of_lhs, _ = with_gradients(OURS, given, lhs, rhs, cotangent)
     layer = {"strides": 3, "data_format": "NCX", "weights_format": "OIX"}
     gradient = np.zeros((2, 5, 40), np.float32)
     for phase, begin in (1, 2), (0, 0):  # result p and tap k meet if p and k are both odd, or both even
@@ -240,13 +240,14 @@ def test_sums_of_strides_with_lhs_dilation(dtype: Any) -> None:
         gradient[:, :, begin : begin + used] += convgrad.convolution_backward_data(
             diff_dst, weights, (2, 5, used), **layer
         )
-    assert np.array_equal(back(cotangent)[0], gradient.astype(lhs.dtype))
+    assert np.array_equal(of_lhs, gradient.astype(lhs.dtype))
 
 
 def test_complex_numbers_are_real_channels() -> None:
     """The definition: channels 2c and 2c + 1 are the parts of channel c; groups remain contiguous."""
     lhs, rhs = reals(2, 4, 7) + 1j * reals(2, 4, 8)[..., 1:], reals(6, 2, 3) + 1j * reals(6, 2, 4)[..., 1:]
-    got = OURS(lhs.astype(np.complex64), rhs.astype(np.complex64), [2], "SAME", feature_group_count=2)
+    words = {"window_strides": [2], "padding": "SAME", "feature_group_count": 2}
+    (got,) = with_gradients(OURS, words, lhs.astype(np.complex64), rhs.astype(np.complex64), None)
     src = np.stack([lhs.real, lhs.imag], 2).reshape(2, 8, 7)
     rows = [np.stack(pair, 2).reshape(6, 4, 3) for pair in ((rhs.real, -rhs.imag), (rhs.imag, rhs.real))]
     weights = np.stack(rows, 1).reshape(12, 4, 3)
@@ -274,7 +275,8 @@ def test_results_of_64_bits(kind: str, to: str) -> None:
     rng = np.random.default_rng(4)
     with jax.enable_x64(True):
         lhs, rhs = (jnp.asarray(integers(rng, shape), kind) for shape in ((1, 2, 5), (2, 2, 3)))
-        got, expected = (f(lhs, rhs, [1], "SAME", preferred_element_type=to) for f in (OURS, THEIRS))
+        words = {"window_strides": [1], "padding": "SAME", "preferred_element_type": to}
+        (got,), (expected,) = (with_gradients(f, words, lhs, rhs, None) for f in (OURS, THEIRS))
         assert (got.dtype, got.tolist()) == (expected.dtype, expected.tolist())
 
 

@@ -42,7 +42,7 @@ def model(conv: Model, weights: Any, images: Any) -> Any:
     x = jax.nn.relu(conv(images, weights["one"], (2, 2), "SAME", dimension_numbers=NUMBERS))
     depthwise, bias = weights["two"]
     x = conv(x, depthwise, (1, 1), "VALID", rhs_dilation=(1, 2), dimension_numbers=NUMBERS, feature_group_count=8)
-    x = jax.nn.gelu(x + bias)
+    x = jnp.tanh(x + bias)
     return conv(x, weights["up"], (1, 1), [(1, 1), (1, 1)], lhs_dilation=(2, 2), dimension_numbers=NUMBERS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import convgrad
 from tests.support.roles import DTYPES, Role, roles
+from tests.support.tiers import tiers
 
 torch = pytest.importorskip("torch")
 
@@ -37,17 +39,21 @@ def test_operators_read_without_a_copy(role: Role) -> None:
         assert are_shared(*operands, *lent)
 
 
-@pytest.mark.parametrize("name", TYPES)
-def test_layers_and_gradients_read_without_a_copy(name: str) -> None:
+LAYERS: list[Callable[..., Any]] = [ct.conv2d, lambda x, w, b: ct.conv_transpose2d(x, w.transpose(0, 1), b)]
+EACH = [(name, at % 2) for at, name in enumerate(TYPES)]
+
+
+@tiers("name, number", EACH, long=[(name, 1 - at) for name, at in EACH])
+def test_layers_and_gradients_read_without_a_copy(name: str, number: int) -> None:
     x, weight, bias = (torch.ones(shape).to(TYPES[name]) for shape in ((1, 2, 4, 4), (3, 2, 2, 2), (3,)))
     given = [shared(one).requires_grad_(name != "f8_e5m2") for one in (x, weight, bias)]
-    for layer in (ct.conv2d, lambda x, w, b: ct.conv_transpose2d(x, w.transpose(0, 1), b)):
-        result = layer(*given)
-        assert result.tolist() == layer(x, weight, bias).tolist()
-        if result.requires_grad:
-            v = shared(torch.ones_like(result))
-            torch.autograd.grad(result, given, v)
-            assert are_shared(v)
+    layer = LAYERS[number]
+    result = layer(*given)
+    assert result.tolist() == layer(x, weight, bias).tolist()
+    if result.requires_grad:
+        v = shared(torch.ones_like(result))
+        torch.autograd.grad(result, given, v)
+        assert are_shared(v)
     assert are_shared(*given)
 
 

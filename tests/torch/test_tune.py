@@ -29,7 +29,7 @@ X = torch.randn(2, 8, 12, 12)
 
 @pytest.fixture(autouse=True)
 def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
-    """Measure in few rounds and keep results in a new directory; return the tensors whose plans were measured."""
+    """Measure few plans in few rounds, and keep results in a new directory; return the tensors whose plans were measured."""
     solved: list[str] = []
     times = tune.measured
 
@@ -39,6 +39,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[s
         return times(problem, *given)
 
     monkeypatch.setattr(tune, "measured", counting)
+    monkeypatch.setattr(tune, "MAX_PLANS", 3)
     monkeypatch.setattr(tune, "ROUNDS_S", 0.0)
     monkeypatch.setattr(tune, "SAMPLE_S", 1e-4)
     # If the cores are busy, calls use one thread, and a plan for one thread is measured, too.
