@@ -19,6 +19,7 @@ import convgrad.torch as ct
 from convgrad.engines import settings
 from convgrad.torch import same_bits
 from tests.support.children import HANG_S, in_child
+from tests.support.tiers import tiers
 from tests.training.test_replay import three_operators
 
 SHAPES = {"small": (2, 6, 5, 5), "of several tasks": (4, 12, 70, 70)}
@@ -96,13 +97,13 @@ def has_results_in_a_fork() -> bool:
     return not os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def print_digests() -> None:
+def print_digests(*sizes: str) -> None:
     """Print whether a fork repeats calls, and whether each pool, size and place gives the hash of one thread."""
     found: dict[str, dict[str, dict[str, bool]]] = {}
     with same_bits():
         repeated = has_results_in_a_fork()
-        for size, shape in SHAPES.items():
-            operands = operands_of(shape)
+        for size in sizes:
+            operands = operands_of(SHAPES[size])
 
             def compute(operands: list[torch.Tensor] = operands) -> str:
                 with same_bits():
@@ -118,7 +119,8 @@ def print_digests() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="forks")
-def test_programs_in_other_places() -> None:
-    repeated, found = in_child("tests.training.test_places", "print_digests")
+@tiers("sizes", [["of several tasks"]], long=[["small"]])
+def test_programs_in_other_places(sizes: list[str]) -> None:
+    repeated, found = in_child("tests.training.test_places", "print_digests", *sizes)
     assert repeated
-    assert found == {pool: {size: dict.fromkeys(PLACES, True) for size in SHAPES} for pool in settings.POOLS}
+    assert found == {pool: {size: dict.fromkeys(PLACES, True) for size in sizes} for pool in settings.POOLS}
