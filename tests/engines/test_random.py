@@ -70,7 +70,7 @@ def run_class(name: str, seed: int, kind: Kind, count: int, patch: pytest.Monkey
 @needs_kernels
 @tiers("name, kind", list(CLASSES), KINDS, every=17)
 def test_classes(name: str, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_class(name, QUICK_SEEDS[list(CLASSES).index(name) % len(QUICK_SEEDS)], kind, 5, monkeypatch)
+    run_class(name, QUICK_SEEDS[list(CLASSES).index(name) % len(QUICK_SEEDS)], kind, 4, monkeypatch)
 
 
 @needs_kernels

@@ -111,7 +111,8 @@ def test_prepared_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert engines.choose(problem).engine == "generated"
         convolution_backward_weights(x[:, :n], x[:, :n], (1, 1, 1), threads=1)
 
-    for n in range(1, 400):
+    monkeypatch.setattr(execute, "CAPACITY", 50)
+    for n in range(1, 70):
         call(n)
         assert len(execute._kept) == min(n, execute.CAPACITY)
     monkeypatch.setattr(execute, "CAPACITY_BYTES", 5000)

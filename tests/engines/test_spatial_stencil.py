@@ -114,7 +114,7 @@ def assert_pairs(one: Problem, number: int, some: slice, infinite: bool, given: 
 
 
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
-@tiers("case, first", list(enumerate(2 * PAIRED)), range(9), every=53)
+@tiers("case, first", list(enumerate(2 * PAIRED)), range(19), every=101)
 def test_bits_of_pairs(case: tuple[int, str], first: int) -> None:
     """In the second half, a weight is infinite or NaN, so that no pair is taken."""
     number, line = case
@@ -123,7 +123,7 @@ def test_bits_of_pairs(case: tuple[int, str], first: int) -> None:
     each = next(each for each in found if isinstance(each, SpatialStencilPlan) and each.in_pairs)
     _, (pairs, single) = taken(each, one, operands, MIN_EXPONENT_SUM)
     assert pairs > 0 == single
-    assert_pairs(one, number, slice(first, None, 9), number >= len(PAIRED), operands)
+    assert_pairs(one, number, slice(first, None, 19), number >= len(PAIRED), operands)
 
 
 @pytest.mark.every(7)

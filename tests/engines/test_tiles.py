@@ -91,7 +91,7 @@ def test_specified_bits(name: str, role: str, types: tuple[str, str], data: str,
     assert found
     heights = list({(plan.spec.mr, plan.spec.padded): plan for plan in found[number % 3 :]}.values())
     transposed = [plan for plan in found if plan.spec.bias_per_row][number % 5 :: 32]
-    for plan in [*(heights[number % 7 :: 7] or found[:1]), *transposed]:
+    for plan in [*(heights[number % 7 :: 11] or found[:1]), *transposed]:
         cuts = [plan, *recut(plan, plans_of(problem, operands, old, tiled(kind))[0])]
         cuts += [replace(plan, packed_once=True)] if plan.spec.packs_once else []
         for at, cut in enumerate(cuts):

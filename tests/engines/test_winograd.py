@@ -125,7 +125,7 @@ def test_kernels_have_the_specified_bits(direction: str, line: str, name: str, i
 @runs
 @tiers(
     "direction, line, isa, which, fmt, first", DIRECTIONS, OTHER_KERNELS, HOST, (0, -1), ("f32", "bf16", "f16"),
-    range(2), every=467,
+    range(2), every=473,
 )  # fmt: skip
 @pytest.mark.usefixtures("eight_cores")
 def test_kernels_of_other_sizes_have_the_specified_bits(
