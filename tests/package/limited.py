@@ -1,8 +1,7 @@
 """Calls that want more memory than there is; run as a program, as the limit is of a whole process.
 
 ``python -m tests.package.limited LIMIT ROOM [NAME...]`` leaves ROOM MiB by a resource limit, makes the attempts of
-these names, and prints for each: did it compute, what did it raise, and do small calls still compute thereafter. After
-``tight``, a quarter of a MiB is left.
+these names, and prints for each: did it compute, what did it raise, and do small calls still compute thereafter.
 """
 
 from __future__ import annotations
@@ -147,7 +146,6 @@ OTHERS: dict[str, Callable[[], Any]] = {
 }
 ATTEMPTS = TOO_LARGE | PERHAPS | OTHERS
 BEGINNINGS = ("cold", "loaded")  # nothing was computed before the limit; only the compiler is loaded
-TIGHT = "tight"
 
 
 def attempt(name: str) -> dict[str, Any]:
@@ -162,14 +160,6 @@ def attempt(name: str) -> dict[str, Any]:
         return {"name": name, "computed": None, "raised": raised, "kinds": kinds, "usable": f"{error!r}"}
 
 
-def leave(limit: str, room: float) -> None:
-    """Let the process take so many MiB more than it has, and no more."""
-    with open("/proc/self/status", encoding="ascii") as status:
-        (used,) = (int(line.split()[1]) << 10 for line in status if line.startswith(COUNTED[limit]))
-    most = used + int(room * MIB)
-    resource.setrlimit(getattr(resource, f"RLIMIT_{limit}"), (most, resource.RLIM_INFINITY))
-
-
 def main(limit: str, room: float, names: list[str]) -> None:
     faulthandler.enable()
     if "loaded" in names:
@@ -177,11 +167,12 @@ def main(limit: str, room: float, names: list[str]) -> None:
     elif "cold" not in names:
         usable()
         usable()  # at once after another, calls are helped: what waits is compiled then
-    leave(limit, room)
+    with open("/proc/self/status", encoding="ascii") as status:
+        (used,) = (int(line.split()[1]) << 10 for line in status if line.startswith(COUNTED[limit]))
+    most = used + int(room * MIB)
+    resource.setrlimit(getattr(resource, f"RLIMIT_{limit}"), (most, most))
     for name in names:
-        if name == TIGHT:
-            leave(limit, 0.25)
-        elif name not in BEGINNINGS:
+        if name not in BEGINNINGS:
             print(f"trying {name}", flush=True)
             print(json.dumps(attempt(name)), flush=True)
 
