@@ -19,6 +19,7 @@ from convgrad.functional import on_gpu
 from tests.functional.fake_gpu import CudaArray, FakeGpu, fake_gpu
 from tests.functional.other_arrays import Theirs
 from tests.support.roles import BF16, DTYPES, F32, LAYOUTS, ROLES, WRITABLE, Array, Role, Tensor, same
+from tests.support.tiers import tiers
 
 pytestmark = pytest.mark.skipif(not isas.host_isas(), reason="no generated kernels run here")
 SUMS = {name: role for name, role in ROLES.items() if name != "bias_add"}
@@ -50,15 +51,13 @@ def computed(role: Role, operands: list[Array], out: Array, **options: Any) -> A
 # -- results -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.every(4)
-@sums
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
-def test_same_bits_as_on_the_cpu(role: Role, dtype: str, gpu: FakeGpu) -> None:
+@tiers("dtype, is_wide, accumulate, name", ["f32", "bf16", "f16"], [False, True], [False, True], SUMS, every=11)
+def test_same_bits_as_on_the_cpu(dtype: str, is_wide: bool, accumulate: bool, name: str, gpu: FakeGpu) -> None:
+    role, options = SUMS[name], {"accumulate": accumulate}
     operands = [(array + 0.3).astype(DTYPES[dtype]) for array in role.operands(F32)]
-    for options in ({}, {"accumulate": True}):
-        for to in dict.fromkeys((F32, DTYPES[dtype])):
-            expected = role(*operands, out=room(role, to), dtype=to, **options)
-            assert same(computed(role, operands, room(role, to), dtype=to, **options), expected)
+    to = F32 if is_wide else DTYPES[dtype]
+    expected = role(*operands, out=room(role, to), dtype=to, **options)
+    assert same(computed(role, operands, room(role, to), dtype=to, **options), expected)
     gc.collect()
     tables, runs = len(gpu.memory), len(gpu.calls)
     assert same(computed(role, operands, room(role, to), dtype=to, **options), expected)

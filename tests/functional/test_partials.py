@@ -107,8 +107,8 @@ def test_the_gradients_of_pieces_added_are_another_sum() -> None:
 
 def test_batches_cut_anyhow() -> None:
     tally = Tally()
-    run_cuts(5, 3, tally)
-    assert tally.cuts == 3
+    run_cuts(5, 2, tally)
+    assert tally.cuts == 2
     assert not tally.wrong
 
 

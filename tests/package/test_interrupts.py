@@ -23,7 +23,7 @@ from tests.support.children import HANG_S, POOLS, Layer, compile_anew, in_child
 from tests.support.tiers import tiers
 
 MOST_MS = 200.0  # of each thread's processor time from Ctrl-C to KeyboardInterrupt
-FEW = 3  # interrupts of calls that compile, in the quick tier, which has fewer layers too
+FEW = 2  # interrupts of calls that compile, in the quick tier, which has fewer layers too
 POLL_S = 0.02  # how long out is watched for late writes
 QUICK = ("dense", "depthwise", "forward")
 LAYERS = {
