@@ -29,7 +29,7 @@ X = torch.randn(2, 8, 12, 12)
 
 @pytest.fixture(autouse=True)
 def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
-    """Measure few plans in few rounds, and keep results in a new directory; return the tensors whose plans were measured."""
+    """Measure few plans in few rounds, and keep results in a new directory; return what the plans solve for."""
     solved: list[str] = []
     times = tune.measured
 

@@ -3,7 +3,8 @@
 ``python -m tests.training.digests SETTINGS`` prints them as JSON. SETTINGS is long, or one of the two parts of the
 quick tier, 0 and 1. Part 0 calls all rows with one thread and with three, in both memory formats. Part 1 calls them
 once, and caps convgrad's instruction set for one row in five: kernels of the others are in the session's cache. All
-rows are called with f32, and one in five with 16 bits too, where rounding hides most differences.
+rows are called with f32, and one in five with 16 bits too, where rounding hides most differences. The program also
+computes in other threads and in forks.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from torch.utils._pytree import tree_leaves
 from convgrad.torch import same_bits
 from tests.support.functions import share_functions
 from tests.training import fixed_cases, row_cases
+from tests.training.places import places
 
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
 FORMATS = False, True
@@ -59,33 +61,35 @@ def rows(which: str) -> Found:
     quick = [*product(names, (F32,)), *((name, (BF16, F16)[at % 2]) for at, name in enumerate(names[::5]))]
     cases = [*product(names, (F32, BF16, F16))] if which == "long" else quick
     parts = {"0": [(1, False), (3, True)], "1": [(3, True)]}
-    cap = os.environ.get("CONVGRAD_MAX_ISA")
+    cap = os.environ.pop("CONVGRAD_MAX_ISA", None) if which == "1" else None
     with same_bits():
         for threads, last in parts.get(which, product((1, 2, 3), FORMATS)):
             torch.set_num_threads(threads)
             for number, (name, dtype) in enumerate(cases):
-                if which == "1" and cap:
+                if cap:
                     os.environ["CONVGRAD_MAX_ISA"] = "" if number % 5 else cap
                 draw = row_cases.drawing(dtype, last, integers=False)
                 yield f"{name} {dtype}", digest(row_cases.results(name, draw))
+            if cap:
+                del os.environ["CONVGRAD_MAX_ISA"]
             for (name, composite), dtype in product(row_cases.COMPOSITES.items(), {dtype: 0 for _, dtype in cases}):
                 torch.manual_seed(0)
                 yield f"{name} {dtype}", digest(composite(row_cases.drawing(dtype, last, integers=False)))
 
 
-def made(which: str) -> dict[str, list[str]]:
-    """Return the hashes of each case."""
+def made(which: str, forks: bool = False) -> dict[str, list[str]]:
+    """Return the hashes of each case, those of ``forks`` too if asked for."""
     found: dict[str, list[str]] = {}
     threads = torch.get_num_threads()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for table in (fixed, rows):
-            for case, one in table(which):
-                found.setdefault(f"{table.__name__} {case}", []).append(one)
+        for name, table in (("fixed", fixed(which)), ("rows", rows(which)), ("places", places(which, forks))):
+            for case, one in table:
+                found.setdefault(f"{name} {case}", []).append(one)
     torch.set_num_threads(threads)
     return found
 
 
 if __name__ == "__main__":
     share_functions()
-    print(json.dumps(made(sys.argv[1])))
+    print(json.dumps(made(sys.argv[1], hasattr(os, "fork"))))

@@ -1,4 +1,4 @@
-"""Operators that never vary, and those of convgrad: equal bits for threads, instruction sets, formats and sizes."""
+"""Operators that never vary, and those of convgrad: equal bits for threads, forks, instruction sets and formats."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from convgrad.torch.training.fixed import FIXED
 from convgrad.torch.training.groups import ROWS
 from convgrad.torch.training.row import OF_OPERATOR
+from tests.support.children import HANG_S
 from tests.support.places import ROOT
 from tests.support.tiers import tiers
 from tests.training.digests import made
@@ -34,7 +35,9 @@ def _digests(setting: dict[str, str], which: str) -> dict[str, list[str]]:
         return made(which)
     environment = {**os.environ, **setting}
     command = [sys.executable, "-m", "tests.training.digests", which]
-    found = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=HANG_S
+    )
     return json.loads(found.stdout)
 
 
@@ -46,6 +49,7 @@ def test_bits_never_vary(tier: str) -> None:
         for case, digests in _digests(setting, which).items():
             found.setdefault(case, set()).update(digests)
     assert not sorted(case for case, digests in found.items() if len(digests) > 1)
+    assert {f"places {case}" for case in ("repeated calls", "of several tasks")} <= set(found)
 
 
 @pytest.mark.long

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 from convgrad.torch import same_bits
 from convgrad.torch.training.replay import Replays
 from tests.support.tiers import tiers
+from tests.training.places import three_operators
 from tests.training.row_cases import CASES, drawing, operator
 
 pytestmark = pytest.mark.usefixtures("installed")
@@ -108,12 +109,6 @@ def test_later_calls_have_the_bits_of_python_code(
     _, later = (bits(name, dtype, last, seed) for seed in (0, 1))
     monkeypatch.setattr(Replays, "computed", lambda _, compute, *others: compute())
     assert bits(name, dtype, last, 1) == later
-
-
-def three_operators(seed: int, rows: int) -> list[bytes]:
-    x = numbers(seed, rows, 24)
-    results = torch.nn.functional.layer_norm(x, [24]), torch.softmax(x, -1), torch.add(x, x.neg(), alpha=0.3)
-    return [result.numpy().tobytes() for result in results]
 
 
 def test_threads_call_at_once_for_the_first_time() -> None:

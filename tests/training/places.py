@@ -1,26 +1,23 @@
-"""Programs of several stages have the same bits in other threads and in forked processes, on both pools."""
+"""Hashes of programs of several stages, computed in other threads and in forked processes, on both pools."""
 
 from __future__ import annotations
 
 import contextvars
 import faulthandler
-import json
+import hashlib
 import math
 import os
-import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import product
 
-import pytest
 import torch
 
 import convgrad
 import convgrad.torch as ct
 from convgrad.engines import settings
 from convgrad.torch import same_bits
-from tests.support.children import HANG_S, in_child
-from tests.support.tiers import tiers
-from tests.training.test_replay import three_operators
+from tests.support.children import HANG_S
 
 SHAPES = {"small": (2, 6, 5, 5), "of several tasks": (4, 12, 70, 70)}
 
@@ -59,14 +56,16 @@ def in_a_thread(compute: Callable[[], str]) -> str:
     return found[0]
 
 
-def in_a_fork(compute: Callable[[], str]) -> str:
+def in_a_fork(compute: Callable[[], str], threads: int | None = 1) -> str:
+    """Return what a forked child computes; by default, PyTorch has one thread in it."""
     compute()  # so that the parent has a pool, whose threads the child does not have
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         try:
             faulthandler.dump_traceback_later(HANG_S, exit=True)
-            torch.set_num_threads(1)  # as PyTorch's DataLoader does, because OpenMP's threads stayed in the parent
+            if threads is not None:  # as PyTorch's DataLoader does, because OpenMP's threads stayed in the parent
+                torch.set_num_threads(threads)
             os.write(writing, compute().encode())
         finally:
             os._exit(0)
@@ -77,32 +76,28 @@ def in_a_fork(compute: Callable[[], str]) -> str:
     return found
 
 
-PLACES: dict[str, Callable[[Callable[[], str]], str]] = {
-    "here": lambda compute: compute(),
-    "in two threads": in_a_thread,
-    "in a fork": in_a_fork,
-}
+def three_operators(seed: int, rows: int) -> list[bytes]:
+    x = torch.randn((rows, 24), generator=torch.Generator().manual_seed(seed))
+    results = torch.nn.functional.layer_norm(x, [24]), torch.softmax(x, -1), torch.add(x, x.neg(), alpha=0.3)
+    return [result.numpy().tobytes() for result in results]
 
 
-def has_results_in_a_fork() -> bool:
-    """Return whether a forked child, whose parent recorded and repeated calls, has the parent's results."""
-
-    def results() -> list[list[bytes]]:
-        return [three_operators(seed, 400) for seed in (0, 1, 2)]
-
-    expected = results()
-    child = os.fork()
-    if not child:
-        os._exit(int(results() != expected))
-    return not os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def repeated() -> str:
+    """Return the hash of calls of which the later ones run again what the first ones have recorded."""
+    return hashlib.sha256(b"".join(one for seed in (0, 1, 2) for one in three_operators(seed, 400))).hexdigest()
 
 
-def print_digests(*sizes: str) -> None:
-    """Print whether a fork repeats calls, and whether each pool, size and place gives the hash of one thread."""
-    found: dict[str, dict[str, dict[str, bool]]] = {}
+PLACES: list[Callable[[Callable[[], str]], str]] = [lambda compute: compute(), in_a_thread, in_a_fork]
+
+
+def places(which: str, forks: bool) -> Iterator[tuple[str, str]]:
+    """Yield cases and hashes: of this thread only, or of each pool and place, which shall be the same."""
     with same_bits():
-        repeated = has_results_in_a_fork()
-        for size in sizes:
+        yield "repeated calls", repeated()
+        if forks:
+            yield "repeated calls", in_a_fork(repeated, None)
+        for size in SHAPES if which == "long" else ("of several tasks",):
+            torch.manual_seed(0)
             operands = operands_of(SHAPES[size])
 
             def compute(operands: list[torch.Tensor] = operands) -> str:
@@ -110,17 +105,7 @@ def print_digests(*sizes: str) -> None:
                     return digest(*operands)
 
             with convgrad.threads(1):
-                expected = digest(*operands)
-            for pool in settings.POOLS:
+                yield size, digest(*operands)
+            for pool, place in product(settings.POOLS if forks else (), PLACES):
                 with convgrad.threads(3, pool=pool):
-                    same = {place: run(compute) == expected for place, run in PLACES.items()}
-                found.setdefault(pool, {})[size] = same
-    print(json.dumps([repeated, found]))
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="forks")
-@tiers("sizes", [["of several tasks"]], long=[["small"]])
-def test_programs_in_other_places(sizes: list[str]) -> None:
-    repeated, found = in_child("tests.training.test_places", "print_digests", *sizes)
-    assert repeated
-    assert found == {pool: {size: dict.fromkeys(PLACES, True) for size in sizes} for pool in settings.POOLS}
+                    yield size, place(compute)
