@@ -74,7 +74,7 @@ def test_what_is_no_tensor_is_refused() -> None:
         ct.linear(torch.ones(2, 3), [[1.0]])
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("threads", [2, 3])
 def test_a_model_s_bits_on_any_threads(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """PyTorch's own linear layer varies with its threads at these sizes."""
     torch.manual_seed(0)
