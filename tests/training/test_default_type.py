@@ -1,8 +1,9 @@
-"""Types of results with each default type of PyTorch; kernels are installed anew with each default type."""
+"""Types of results with each default type of PyTorch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
@@ -55,3 +56,11 @@ def test_types_of_tensors_and_numbers(default: torch.dtype) -> None:
             found = outcomes()
     for case, one, other in zip(cases, found, expected, strict=True):
         assert one == other, case
+
+
+def test_the_default_type_may_change_while_kernels_are_installed() -> None:
+    with same_bits(), ThreadPoolExecutor(1) as other:
+        for default in (torch.float32, torch.bfloat16, torch.float32):
+            with default_type(default):
+                inside = torch.tensor(True) + 1.5
+                assert inside.dtype == other.submit(lambda: torch.tensor(True) + 1.5).result().dtype == default

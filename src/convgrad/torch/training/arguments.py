@@ -18,15 +18,16 @@ _NUMBERS = 1024  # numbers whose tensors are kept
 def with_tensor(args: tuple[object, ...], at: int) -> tuple[object, ...]:
     """Return arguments with a tensor for the Python number at a place, where PyTorch passes ``x + 2`` like this."""
     number, other = cast(float, args[at]), next(arg for arg in args if isinstance(arg, torch.Tensor))
-    return (*args[:at], _tensor_of_number(repr(number), number, other.dtype, other.dim() > 0), *args[at + 1 :])
+    kind = other.dtype, other.dim() > 0, torch.get_default_dtype()
+    return (*args[:at], _tensor_of_number(repr(number), number, *kind), *args[at + 1 :])
 
 
 @lru_cache(_NUMBERS, typed=True)
 @in_default_environment
-def _tensor_of_number(text: str, number: complex, other: torch.dtype, has_axes: bool) -> Tensor:
+def _tensor_of_number(text: str, number: complex, other: torch.dtype, has_axes: bool, default: torch.dtype) -> Tensor:
     """Return a number as an operand besides a tensor of type ``other``, rounded once.
 
-    Its ``text`` distinguishes 0 and -0, which are equal as keys.
+    Its ``text`` distinguishes 0 and -0, which are equal as keys. Besides bools, it has the ``default`` type.
     """
     dtype = torch.result_type(torch.empty((1,) * has_axes, dtype=other), number)
     dtype = torch.bool if isinstance(number, bool) else torch.float32 if dtype in LOW and has_axes else dtype
