@@ -70,9 +70,9 @@ def names(function: Model, *given: Any) -> list[str]:
 
 GRADIENTS = partial(jax.value_and_grad, argnums=(0, 1))
 WAYS: dict[str, Callable[[Model, Model], Model]] = {  # of what makes a function reproducible, and the function
-    "eager": lambda wrap, f: GRADIENTS(wrap(f)),
-    "jit_around": lambda wrap, f: jax.jit(GRADIENTS(wrap(f))),
     "jit_inside": lambda wrap, f: GRADIENTS(wrap(jax.jit(f))),
+    "jit_around": lambda wrap, f: jax.jit(GRADIENTS(wrap(f))),
+    "eager": lambda wrap, f: GRADIENTS(wrap(f)),
     "remat": lambda wrap, f: GRADIENTS(wrap(jax.checkpoint(f))),
     "remat_around": lambda wrap, f: GRADIENTS(jax.checkpoint(wrap(f))),
     "twice": lambda wrap, f: GRADIENTS(wrap(wrap(f))),

@@ -30,6 +30,7 @@ def counted(layer: Any, shape: tuple[int, ...], needs: bool) -> int:
     return int(counter.get_total_flops())
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("needs", [True, False], ids=["data gradient too", "first layer"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_operations_are_those_of_pytorch_s_layers(name: str, needs: bool) -> None:

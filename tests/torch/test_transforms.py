@@ -142,6 +142,7 @@ def test_transforms(transform: str, mode: str, name: str) -> None:
     assert same(computed(mode, ours, operands), flat(theirs(*operands)))
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("transform", ["result", "backward"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_traces_before_dispatch(name: str, transform: str) -> None:
@@ -152,6 +153,7 @@ def test_traces_before_dispatch(name: str, transform: str) -> None:
     assert same(traced(ours, operands, pre_dispatch=True), flat(theirs(*operands)))
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("at", [0, 1], ids=["input", "weight"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_trace_in_which_only_a_shape_has_a_tangent(name: str, at: int) -> None:
