@@ -16,7 +16,7 @@ import convgrad
 STAND_INS = (
     "torch torch.autograd torch.nn torch.nn.modules torch.nn.modules.conv torch.nn.modules.lazy torch.nn.modules.linear"
     " torch.nn.parameter torch.nn.utils torch.nn.utils.parametrize torch.utils torch.utils._pytree"
-    " torch.nn.modules.module torch.utils._python_dispatch torch.distributed"
+    " torch.nn.modules.module torch.utils._python_dispatch torch.distributed torch.optim torch.optim.optimizer"
     " jax.extend.source_info_util torch.overrides torch.utils.flop_counter"
     " convgrad.torch.operators convgrad.torch.flops"
     " jax jax.extend jax.extend.core jax.extend.core.primitives jax.extend.linear_util jax.interpreters jax.typing"
