@@ -86,7 +86,9 @@ def test_no_room_to_compile_for_gpus(room: int) -> None:
     assert one["computed"] is None or room > COMPILING_MIB
 
 
-def test_no_room_to_compile() -> None:
-    (one,) = child("AS", 0.25, "few kernels")
+@pytest.mark.skipif(not HOST, reason="nothing is compiled")
+@tiers("limit", COUNTED)
+def test_no_room_to_compile(limit: str) -> None:
+    (one,) = child(limit, 0.25, "few kernels")
     assert "MemoryError" in one["kinds"]
     assert one["usable"] is True

@@ -84,6 +84,15 @@ _lock = forked_with()
 _loading = forked_with()
 
 
+def has_room(size_bytes: int) -> bool:
+    """Return whether memory can be allocated, as private memory, which every limit of a process counts."""
+    try:
+        mmap.mmap(-1, size_bytes, **_OURS).close()
+    except (OSError, MemoryError):
+        return False
+    return True
+
+
 def start(work: Callable[[], None], name: str, stack_bytes: int) -> threading.Thread:
     """Start a daemon thread and return it.
 
@@ -91,10 +100,8 @@ def start(work: Callable[[], None], name: str, stack_bytes: int) -> threading.Th
     """
     if ending or sys.is_finalizing():  # some interpreters would start the thread and wait forever until it runs
         raise RuntimeError("can't start new thread at interpreter shutdown")
-    try:  # ``Thread.start`` waits forever if a thread has too little memory to begin
-        mmap.mmap(-1, stack_bytes + SPARE_BYTES, **_OURS).close()
-    except (OSError, MemoryError) as error:
-        raise RuntimeError("can't start new thread: there is no memory for it") from error
+    if not has_room(stack_bytes + SPARE_BYTES):  # then ``Thread.start`` could wait forever
+        raise RuntimeError("can't start new thread: there is no memory for it")
     thread = threading.Thread(target=work, name=name, daemon=True)
     with _lock:
         before = threading.stack_size(stack_bytes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import hashlib
-import mmap
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
@@ -18,7 +17,7 @@ from convgrad.engines.llvm import object_cache
 from convgrad.engines.llvm.emit import separate
 from convgrad.engines.llvm.object_cache import Objects
 from convgrad.engines.settings import kernel_directory
-from convgrad.engines.starting import forked_with, forks_wait_for, run_on_large_stack
+from convgrad.engines.starting import forked_with, forks_wait_for, has_room, run_on_large_stack
 from convgrad.errors import UnsupportedError
 from convgrad.plan.machine import Isa
 
@@ -52,10 +51,8 @@ def llvm() -> ModuleType:
 
 def check_room(mib: int, what: str) -> None:
     """Raise MemoryError unless ``mib`` can be allocated."""
-    try:
-        mmap.mmap(-1, mib << 20).close()
-    except OSError:
-        raise MemoryError(f"unable to allocate {mib} MiB for {what}") from None
+    if not has_room(mib << 20):
+        raise MemoryError(f"unable to allocate {mib} MiB for {what}")
 
 
 def target_machine(isa: Isa, cpu: str = "", triple: str = "") -> Any:
