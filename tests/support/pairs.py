@@ -30,7 +30,9 @@ def covering(choices: Mapping[str, Sequence[Any]]) -> Iterator[Way]:
 
 
 def few_of(
-    cases: Iterable[Case], met_by: Callable[[Case], set[tuple[Any, ...]]], shared_by: Callable[[Case], Any]
+    cases: Iterable[Case],
+    met_by: Callable[[Case], set[tuple[Any, ...]]],
+    shared_by: Callable[[Case], Any] = lambda case: None,
 ) -> list[Case]:
     """Return few of many cases that meet all that the many meet; they share what is expected, as far as they can."""
     covered = {case: met_by(case) for case in cases}

@@ -66,9 +66,9 @@ def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
         if array.dtype.kind in "OU" and not array.ndim:
             got = type(value).__name__
             if isinstance(value, str | os.PathLike):
-                use = "numpy.load(path), with mmap_mode='r' to map the file"
-                is_raw = not os.fspath(value).endswith(".npy")
-                hint = f". Use {'numpy.memmap(path, dtype, shape=shape) for a raw file, or ' if is_raw else ''}{use}"
+                hint = ". Use numpy.load(path), with mmap_mode='r' to map the file"
+                if not os.fspath(value).endswith(".npy"):
+                    hint += "; or numpy.memmap(path, dtype, shape=shape) for a raw file"
         refuse("T1", operator, f"{name} must be an array of {formats.LISTED}; got {got}{hint}")
     return array, fmt
 
