@@ -62,7 +62,10 @@ for _name in ["add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv"
 
 @contextmanager
 def specified_numbers(is_active: Callable[[], bool]) -> Iterator[None]:
-    """Replace the floats of an optimizer's groups during each of its steps for which ``is_active()``."""
+    """Replace the floats of an optimizer's groups during each of its steps for which ``is_active()``.
+
+    A fused step is one operator of the table, which has no powers in Python.
+    """
     steps = WeakKeyDictionary[Optimizer, Replaced]()
 
     def restore(optimizer: Optimizer, *_: Any) -> None:
@@ -73,8 +76,9 @@ def specified_numbers(is_active: Callable[[], bool]) -> Iterator[None]:
     def replace(optimizer: Optimizer, *_: Any) -> None:
         restore(optimizer)  # after a step that raised
         if is_active():
-            groups = [(group, *item, _specified(item[1])) for group in optimizer.param_groups for item in group.items()]
-            steps[optimizer] = [place for place in groups if place[2] is not place[3]]
+            groups = [group for group in optimizer.param_groups if not group.get("fused")]
+            places = [(group, *item, _specified(item[1])) for group in groups for item in group.items()]
+            steps[optimizer] = [place for place in places if place[2] is not place[3]]
             for group, key, _, number in steps[optimizer]:
                 group[key] = number
 
