@@ -65,9 +65,9 @@ def hashes(page: Path) -> str:
     if brief:
         times = [ratio for ratio, _ in steps()]
         return table(*shown) + (
-            f"\nIn all {len(rows)} runs, also with other threads and memory formats, PyTorch alone gave {differ}\n"
-            f"hashes, and `same_bits()` one. Steps of larger networks take {geometric_mean(times):.2f} times as long\n"
-            f"as with PyTorch alone in the mean, and {max(times):.2f} times at most.\n"
+            f"\nIn {len(rows)} runs with these and other settings, PyTorch alone gave {differ} hashes, and\n"
+            f"`same_bits()` gave one. On average, a training step takes {geometric_mean(times):.2f} times as long\n"
+            f"as with PyTorch alone, and at most {max(times):.2f} times.\n"
         )
     versions = {row["torch"].split("+")[0]: row["processor"].partition(" (")[0] for row in rows}
     (version, _), (other, where) = versions.items()
