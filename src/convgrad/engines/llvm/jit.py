@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CAPACITY = 256  # cached kernels
 FUNCTIONS = 1024  # cached code of functions, which new kernels may share: a few MB
 MAX_WAIT_S = 10.0  # of the end of the process for a kernel that is being compiled
-LOADING_MIB, COMPILING_MIB = 192, 32  # the memory of LLVM, which ends the process if it cannot allocate
+LOADING_MIB, COMPILING_MIB = 192, 40  # the memory of LLVM, which ends the process if it cannot allocate
 Specified = TypeVar("Specified", bound="Spec")
 Generator = Callable[[Specified], str]  # generates IR: a specification may have several generators
 
