@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from convgrad.torch.training.numbers import SpecifiedFloat, power
 
 WITH_POWERS = {"Adam", "AdamW", "Adamax", "NAdam", "RAdam", "ASGD"}
 WITHOUT = {"SGD", "Adagrad", "Adadelta", "RMSprop", "Rprop"}
+OTHERS = {"LBFGS", "Adafactor"}  # need a closure, or two axes
 
 
 def _trained(optimizer: str, steps: int, **options: Any) -> tuple[str, torch.optim.Optimizer]:
@@ -37,6 +39,25 @@ def test_powers_are_specified(name: str, foreach: bool, monkeypatch: pytest.Monk
     (group,) = optimizer.param_groups
     assert not [key for key, value in group.items() if type(value) is SpecifiedFloat]
     assert not any(type(number) is SpecifiedFloat for number in group.get("betas", ()))
+
+
+@pytest.mark.parametrize("name", sorted(WITH_POWERS | WITHOUT | OTHERS))
+def test_states_are_saved_and_loaded(name: str) -> None:
+    x = torch.nn.Parameter(torch.ones(4, 3))
+    optimizer, file = getattr(torch.optim, name)([x], lr=0.1), io.BytesIO()
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        result = (x * x).sum()
+        result.backward()
+        return result
+
+    with same_bits():
+        for _ in range(3):
+            optimizer.step(loss)
+        torch.save(optimizer.state_dict(), file)
+    file.seek(0)
+    assert fingerprint(torch.load(file, weights_only=True)) == fingerprint(optimizer.state_dict())
 
 
 def test_unfused_steps_have_the_bits_of_fused_ones() -> None:

@@ -56,7 +56,21 @@ def _in_class(operation: Callable[..., Any]) -> Callable[..., Any]:
     return computed
 
 
-for _name in ["add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "neg", "abs"]:
+for _name in [
+    "add",
+    "radd",
+    "sub",
+    "rsub",
+    "mul",
+    "rmul",
+    "truediv",
+    "rtruediv",
+    "floordiv",
+    "mod",
+    "neg",
+    "pos",
+    "abs",
+]:
     setattr(SpecifiedFloat, f"__{_name}__", _in_class(getattr(float, f"__{_name}__")))
 
 
@@ -64,14 +78,20 @@ for _name in ["add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv"
 def specified_numbers(is_active: Callable[[], bool]) -> Iterator[None]:
     """Replace the floats of an optimizer's groups during each of its steps for which ``is_active()``.
 
-    A fused step is one operator of the table, which has no powers in Python.
+    A fused step is one operator of the table, which has no powers in Python. After a step, groups and state have plain
+    floats, because ``torch.load`` refuses others.
     """
     steps = WeakKeyDictionary[Optimizer, Replaced]()
 
     def restore(optimizer: Optimizer, *_: Any) -> None:
-        for group, key, value, number in steps.pop(optimizer, ()):
+        replaced = steps.pop(optimizer, ())
+        for group, key, value, number in replaced:
             if group.get(key) is number:
                 group[key] = value
+        for state in optimizer.state.values() if replaced else ():  # LBFGS keeps its rate there
+            for key, value in state.items():
+                if type(value) is SpecifiedFloat:
+                    state[key] = float(value)
 
     def replace(optimizer: Optimizer, *_: Any) -> None:
         restore(optimizer)  # after a step that raised
