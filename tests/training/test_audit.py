@@ -234,3 +234,7 @@ def test_arithmetic_of_complex_tensors_may_vary() -> None:
     assert list(found.varying) == ["aten::mul.Tensor"]
     assert "aten::mul.Tensor" in found.fixed
     assert "aten::exp" in found.ours
+
+
+def test_a_run_is_printed_as_the_number_of_its_calls() -> None:
+    assert str(ct.record(lambda: torch.ones(3) * 2)) == "a run of 2 calls"
