@@ -15,7 +15,7 @@ import torch
 
 from convgrad.spec.rules import refuse
 from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, group_of, is_move, rows
-from convgrad.torch.training.numbers import specified_numbers
+from convgrad.torch.training.hooks import specified_steps
 from convgrad.torch.training.replacements import (
     Setting,
     computing,
@@ -161,7 +161,7 @@ class _Installation:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         except RuntimeError:  # B1: PyTorch refuses it in a compiled function
             refuse("B1", "same_bits", "a compiled function cannot enter the block. Call the function inside of a block")
-        stack.enter_context(specified_numbers(is_active))
+        stack.enter_context(specified_steps(is_active))
         libraries: dict[str, torch.library.Library] = {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch warns about each replaced kernel

@@ -26,10 +26,14 @@ def kind_of(args: tuple[object, ...], kwargs: dict[str, object]) -> Kind:
 
 
 def kind_of_lists(args: tuple[object, ...], kwargs: dict[str, object]) -> Kind:
-    """Return only the types of tensors, for operators on lists of them: each call finds and checks the rest."""
-    lists = [*[value for value in args if isinstance(value, list | tuple)], kwargs.values()]
-    dtypes = [[tensor.dtype for tensor in tensors if isinstance(tensor, torch.Tensor)] for tensors in lists]
-    return (frozenset().union(*dtypes),)
+    """Return only the types of tensors and numbers, for operators on lists: each call finds and checks the rest."""
+    types = set[object]()
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, list | tuple):
+            types.update([tensor.dtype for tensor in value])
+        else:
+            types.add(value.dtype if isinstance(value, torch.Tensor) else type(value))
+    return (frozenset(types),)
 
 
 def expected(operator: Callable[..., Results], args: tuple[object, ...], kwargs: dict[str, object]) -> Forms | None:

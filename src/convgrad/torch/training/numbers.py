@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
-from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from convgrad.spec.elementwise.arithmetic import NumpyOperations
 from convgrad.spec.elementwise.table import MAPS
-
-Replaced = list[tuple[dict[str, Any], str, Any, Any]]  # groups of parameters, keys, the caller's values, and ours
 
 
 def power(base: float, exponent: float) -> float:
@@ -74,48 +68,10 @@ for _name in [
     setattr(SpecifiedFloat, f"__{_name}__", _in_class(getattr(float, f"__{_name}__")))
 
 
-@contextmanager
-def specified_numbers(is_active: Callable[[], bool]) -> Iterator[None]:
-    """Replace the floats of an optimizer's groups during each of its steps for which ``is_active()``.
-
-    A fused step is one operator of the table, which has no powers in Python. After a step, groups and state have plain
-    floats, because ``torch.load`` refuses others.
-    """
-    steps = WeakKeyDictionary[Optimizer, Replaced]()
-
-    def restore(optimizer: Optimizer, *_: Any) -> None:
-        replaced = steps.pop(optimizer, ())
-        for group, key, value, number in replaced:
-            if group.get(key) is number:
-                group[key] = value
-        for state in optimizer.state.values() if replaced else ():  # LBFGS keeps its rate there
-            for key, value in state.items():
-                if type(value) is SpecifiedFloat:
-                    state[key] = float(value)
-
-    def replace(optimizer: Optimizer, *_: Any) -> None:
-        restore(optimizer)  # after a step that raised
-        if is_active():
-            groups = [group for group in optimizer.param_groups if not group.get("fused")]
-            places = [(group, *item, _specified(item[1])) for group in groups for item in group.items()]
-            steps[optimizer] = [place for place in places if place[2] is not place[3]]
-            for group, key, _, number in steps[optimizer]:
-                group[key] = number
-
-    hooks = register_optimizer_step_pre_hook(replace), register_optimizer_step_post_hook(restore)
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-        for optimizer in [*steps]:
-            restore(optimizer)
-
-
-def _specified(value: Any) -> Any:
+def specified(value: Any) -> Any:
     """Return a float or a tuple of floats, such as betas, with specified powers; other values as they are."""
     if type(value) is float:
         return SpecifiedFloat(value)
     if type(value) is tuple and any(type(number) is float for number in value):
-        return tuple([_specified(number) for number in value])
+        return tuple([specified(number) for number in value])
     return value

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import NotRequired, TypedDict, Unpack
 
+import torch
 from torch import Tensor
 
 from convgrad.spec.elementwise.steps import adam_name, sgd_name
@@ -43,6 +44,16 @@ class AdamOptions(StepOptions):
     beta2: float
     eps: float
     amsgrad: bool
+
+
+def _has_other_types(self: Tensors, scalar: float) -> bool:
+    return any([tensor.dtype != torch.float32 for tensor in self])
+
+
+@row("_foreach_add_.Scalar", formula="self + scalar for each tensor", bound="u abs(result)", passed_on=_has_other_types)
+def add_to_each(self: Tensors, scalar: float) -> None:
+    """Add a number to each tensor of a list, for example to the numbers of their steps, in one call of a driver."""
+    update_lists("add", [self], (scalar, 1.0), 1)
 
 
 def _gradients(gradients: Tensors, options: StepOptions) -> Tensors:

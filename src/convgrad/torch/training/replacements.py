@@ -55,7 +55,7 @@ _NONE = Replays()  # of calls that no row serves
 _KINDS = 256  # kinds of arguments that are kept per operator
 # Functions that check their arguments: PyTorch's check refuses too much, or expects another type.
 _CHECKED = re.compile("convolution|nll_loss|group_norm|normal.Tensor_Tensor|binary_cross_entropy(_backward)?$")
-_OF_LISTS = "_fused_"  # a step of an optimizer on lists of tensors
+_OF_LISTS = re.compile("aten::_(fused|foreach)_")
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ def computing(name: str, row: OperatorRow, stores: str, original: Function) -> F
     places = [at for at, argument in enumerate(arguments) if str(argument.type) == "Tensor" and not argument.kwarg_only]
     out_names = [argument.name for argument in arguments if argument.is_out]
     checked = _checked(name.removeprefix("aten::"), row)
-    describe = kind_of_lists if _OF_LISTS in name else kind_of
+    describe = kind_of_lists if _OF_LISTS.match(name) else kind_of
     ways: dict[Kind, _Way] = {}
 
     def way_of(

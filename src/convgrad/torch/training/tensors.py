@@ -100,39 +100,62 @@ def update_lists(name: str, lists: Sequence[Sequence[Tensor]], numbers: Sequence
 
     The operands of the map are the tensors at this place, which have one type, and numbers.
     """
-    groups: dict[torch.dtype, list[tuple[Tensor, ...]]] = {}
-    strided: list[tuple[Tensor, ...]] = []
-    distinct = [*{id(tensors): tensors for tensors in lists}.values()]  # a map may have an operand that it does not use
-    for tensors, first, *others in zip(zip(*lists, strict=True), *distinct, strict=True):
-        dtype, shape, strides = first.dtype, first.shape, first.stride()
-        if any([tensor.dtype != dtype for tensor in others]):
-            raise RuntimeError(f"expected {dtype} as the parameter; got {[tensor.dtype for tensor in others]}")
-        is_like = all([tensor.shape == shape and tensor.stride() == strides for tensor in others])
-        size = first.numel()
-        if size and is_like and _span(first) == size:
-            groups.setdefault(dtype, []).append(tensors)
-        elif size:
-            strided.append(tensors)
-    for tensors in strided:
+    distinct = {id(tensors): tensors for tensors in lists}  # a map may have an operand that it does not use
+    kinds = [[*map(_kind, tensors)] for tensors in distinct.values()]
+    unlike = [at for at, row in enumerate(zip(*kinds, strict=True)) if row.count(row[0]) < len(row)]
+    groups, strided = _grouped(tuple(kinds[0]), tuple(unlike))
+    for dtype, (places, lengths) in groups.items():
+        of_group = {key: [tensors[at] for at in places] for key, tensors in distinct.items()}
+        written = {id(tensors) for tensors in lists[:results]}
+        addresses = {key: _addresses(tensors, key in written) for key, tensors in of_group.items()}
+        rows = tuple(zip(*[addresses[id(tensors)] for tensors in lists], strict=True))
+        of_lists = Lists((NAMES[dtype],) * len(lists), len(numbers), results, rows, lengths)
+        if _overlap(of_lists, dtype.itemsize):
+            strided = (*strided, *places)
+        else:
+            on(TORCH.pool, elementwise.compute_lists, name, of_lists, rounded(numbers), threads_of_call(), of_group)
+    for at in strided:
+        tensors = [of_list[at] for of_list in lists]
+        dtypes = [tensor.dtype for tensor in tensors]
+        if dtypes.count(dtypes[0]) < len(dtypes):
+            raise RuntimeError(f"expected {dtypes[0]} as the parameter; got {dtypes[1:]}")
         update(name, tensors[:results], *tensors, *numbers)
-    for dtype, rows in groups.items():
-        places = [[*map(write_address, row[:results]), *map(read_address, row[results:])] for row in rows]
-        addresses = tuple(map(tuple, places))
-        lengths = tuple([row[0].numel() for row in rows])
-        if dtype not in SUMMED or _overlap(addresses, lengths, dtype.itemsize):
-            for row in rows:
-                update(name, row[:results], *row, *numbers)
-            continue
-        formatted_lists = Lists((NAMES[dtype],) * len(lists), len(numbers), results, addresses, lengths)
-        on(TORCH.pool, elementwise.compute_lists, name, formatted_lists, rounded(numbers), threads_of_call(), rows)
+
+
+Groups = dict[torch.dtype, tuple[list[int], tuple[int, ...]]]  # the places of tensors in their list, and their lengths
 
 
 @lru_cache(REMEMBERED_LISTS)
-def _overlap(addresses: tuple[tuple[int, ...], ...], lengths: tuple[int, ...], size: int) -> bool:
+def _grouped(kinds: tuple[Kind, ...], unlike: tuple[int, ...]) -> tuple[Groups, tuple[int, ...]]:
+    """Return the places of dense tensors by their type, and of others, which includes ``unlike``.
+
+    Tensors without elements have no place.
+    """
+    groups, strided = Groups(), []
+    for at, (dtype, shape, strides) in enumerate(kinds):
+        size = shape.numel()
+        if size and (at in unlike or dtype not in SUMMED or _span(shape, strides) != size):
+            strided.append(at)
+        elif size:
+            places, lengths = groups.get(dtype, ([], ()))
+            groups[dtype] = [*places, at], (*lengths, size)
+    return groups, tuple(strided)
+
+
+def _addresses(tensors: Sequence[Tensor], is_written: bool) -> list[int]:
+    """Return the addresses of tensors as ``write_address`` or ``read_address`` does."""
+    addresses = [*map(torch.Tensor.data_ptr if is_written else _address_of_read, tensors)]
+    if min(addresses) < LOW:
+        check_memory(tuple(tensors))
+    return addresses
+
+
+@lru_cache(REMEMBERED_LISTS)
+def _overlap(lists: Lists, size: int) -> bool:
     """Return whether two tensors of elements of a size share memory, unless two lists have the same tensors."""
-    columns = dict.fromkeys(zip(*addresses, strict=True))
+    columns = dict.fromkeys(zip(*lists.addresses, strict=True))
     begins = np.concatenate([np.array(column, np.int64) for column in columns])
-    ends = begins + np.tile(np.array(lengths, np.int64) * size, len(columns))
+    ends = begins + np.tile(np.array(lists.lengths, np.int64) * size, len(columns))
     order = np.argsort(begins)
     return bool((begins[order][1:] < ends[order][:-1]).any())
 
@@ -176,19 +199,19 @@ def _apart_from(out: Tensor, operands: tuple[Operand, ...]) -> tuple[Operand, ..
 
 def memory_bytes(tensor: Tensor) -> int:
     """Return the bytes from the first element to the end of the last one in memory."""
-    return tensor.element_size() * _span(tensor) if tensor.numel() else 0
+    if tensor.is_contiguous():
+        count: int = tensor.nbytes
+        return count
+    return tensor.element_size() * _span(tensor.shape, tensor.stride()) if tensor.numel() else 0
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    return bool(_span(tensor) == tensor.numel())
+    return bool(memory_bytes(tensor) == tensor.nbytes)
 
 
-def _span(tensor: Tensor) -> int:
+def _span(shape: torch.Size, strides: tuple[int, ...]) -> int:
     """Return the number of elements from the first to the last one in memory."""
-    if tensor.is_contiguous():
-        count: int = tensor.numel()
-        return count
-    steps: list[int] = [(n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True)]
+    steps: list[int] = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
     return 1 + sum(steps)
 
 
@@ -196,14 +219,13 @@ Kind = tuple[torch.dtype, torch.Size, tuple[int, ...]]  # type, shape and stride
 NUMBER, ROW_NUMBER, _AS_IT_IS = "number", "per row", "as it is"  # how an operand is read; or the type of a copy
 
 
+def _kind(tensor: Tensor) -> Kind:
+    return tensor.dtype, tensor.shape, tensor.stride()
+
+
 def _kinds(operands: Sequence[Operand]) -> tuple[Kind | None, ...]:
     """Return the kinds of operands; None is a number."""
-    return tuple(
-        [
-            (operand.dtype, operand.shape, operand.stride()) if isinstance(operand, torch.Tensor) else None
-            for operand in operands
-        ]
-    )
+    return tuple([_kind(operand) if isinstance(operand, torch.Tensor) else None for operand in operands])
 
 
 class _ElementsCall(NamedTuple):
