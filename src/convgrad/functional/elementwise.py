@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +14,7 @@ from convgrad.engines.addresses import address_of, array_at
 from convgrad.engines.tensors import TASK_ELEMENTS, Combinations, Extents, Lists, Strided, Summands
 from convgrad.float_environment import in_default_environment
 from convgrad.formats import F32, F64, FORMATS, Format, store
+from convgrad.functional.recording import allocated, run
 from convgrad.spec.elementwise import sums as by_numpy
 from convgrad.spec.elementwise.arithmetic import NumpyOperations
 from convgrad.spec.elementwise.combinations import Table, combined
@@ -23,61 +22,7 @@ from convgrad.spec.elementwise.sums import SECTION, section_sums, sections_of
 from convgrad.spec.elementwise.table import MAPS
 
 if TYPE_CHECKING:
-    from convgrad.engines.llvm.elementwise.run import PreparedDriver, PreparedStage
-
-
-class Memory(NamedTuple):
-    """Memory, the object that keeps it, and the numbers in f32 that it has, if they were given by the caller."""
-
-    address: int
-    size: int  # bytes
-    owner: object
-    numbers: tuple[float, ...] = ()
-
-
-class Recording:
-    """The calls of drivers in a block, each with its addresses, and the memory that the block allocates for them.
-
-    ``constants`` is memory with numbers that are the same in all such blocks. The block also writes to ``written``
-    addresses, which it was given.
-    """
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[PreparedDriver, tuple[int, ...]]] = []
-        self.allocated: list[Memory] = []
-        self.constants: list[Memory] = []
-        self.written: set[int] = set()
-
-
-_recording: ContextVar[Recording | None] = ContextVar("convgrad_elementwise_recording", default=None)
-
-
-@contextmanager
-def recorded(recording: Recording | None) -> Iterator[None]:
-    """Record the calls of a block, also inside another recording, which then has none of them."""
-    token = _recording.set(recording)
-    try:
-        yield
-    finally:
-        _recording.reset(token)
-
-
-def allocated(address: int, size: int, owner: object) -> None:
-    """Record memory that is allocated for results."""
-    if (recording := _recording.get()) is not None:
-        recording.allocated.append(Memory(address, size, owner))
-
-
-def constant(address: int, size: int, owner: object, numbers: tuple[float, ...] = ()) -> None:
-    """Record memory with numbers that depend only on the kind of the call, or are ``numbers`` in f32."""
-    if (recording := _recording.get()) is not None:
-        recording.constants.append(Memory(address, size, owner, numbers))
-
-
-def written(address: int) -> None:
-    """Record the address of a given tensor that is written to."""
-    if (recording := _recording.get()) is not None:
-        recording.written.add(address)
+    from convgrad.engines.llvm.elementwise.run import PreparedStage
 
 
 def _empty(shape: tuple[int, ...]) -> NDArray[np.float64]:
@@ -85,12 +30,6 @@ def _empty(shape: tuple[int, ...]) -> NDArray[np.float64]:
     array: NDArray[np.float64] = np.empty(shape)
     allocated(address_of(array), array.nbytes, array)
     return array
-
-
-def _run(driver: PreparedDriver, addresses: Sequence[int], keep: object) -> None:
-    if (recording := _recording.get()) is not None:
-        recording.calls.append((driver, tuple(addresses)))
-    driver(addresses, keep)
 
 
 class Program:
@@ -198,7 +137,7 @@ class Program:
         """Compute the stages."""
         if self._calls is not None and self._stages:
             call = self._calls.prepared(tuple(self._stages), self._threads, self._separate)
-            _run(call, self._addresses, self._kept)
+            run(call, self._addresses, self._kept)
 
     def _add(self, stage: PreparedStage, addresses: Sequence[int], keep: object) -> None:
         self._stages.append(stage)
@@ -217,7 +156,7 @@ def compute(
     if calls is None:
         compute_by_numpy(name, tensors, extents, addresses)
     else:
-        _run(calls.prepared((calls.map(name, tensors, extents),), threads), addresses, keep)
+        run(calls.prepared((calls.map(name, tensors, extents),), threads), addresses, keep)
 
 
 def compute_lists(name: str, lists: Lists, numbers: NDArray[np.float32], threads: int, keep: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from convgrad.arrays.libraries.torch import TORCH, address_of
 from convgrad.cached import remembered
 from convgrad.engines.settings import asked_of_us, count, on, selection
 from convgrad.engines.settings import tune as measured
+from convgrad.functional import recording
 from convgrad.functional.call import REMEMBERED
 from convgrad.spec.activation import activated
 from convgrad.spec.problem import Problem
@@ -71,7 +72,7 @@ def gradients(
 class _Call:
     """A prepared kernel call: it computes one problem on tensors with fixed types, shapes and strides."""
 
-    __slots__ = ("call", "device", "dtype", "problem", "shape", "strides")
+    __slots__ = ("call", "device", "dtype", "is_last", "problem", "shape", "strides")
 
     def __init__(self, problem: Problem, layouts: tuple[TensorLayout, ...], channels_last: bool, threads: int) -> None:
         memory = LAST[len(problem.output_shape)] if channels_last else torch.contiguous_format
@@ -79,6 +80,7 @@ class _Call:
         self.shape, self.dtype, self.strides = problem.output_shape, like.dtype, like.stride()
         item_bytes, elements = like.element_size(), (*[strides for _, _, strides, _ in layouts], self.strides)
         strides = tuple([tuple([item_bytes * stride for stride in strides]) for strides in elements])
+        self.is_last = is_channels_last(torch.empty_strided(*layouts[0][1:3], device="meta"))
         self.problem, self.device = problem, common_device([_device(number) for *_, number in layouts])
         self.call = (
             engines.ready(problem, strides, threads)
@@ -92,11 +94,17 @@ class _Call:
         operands = [_address(tensor) for tensor in tensors]
         if min(operands) < LOW:
             check_memory(tensors)
-        began = 0.0 if (calls := _timed.get()) is None else cuda.now(self.device)
-        on(TORCH.pool, self.call.at, operands, out.data_ptr(), (*tensors, out))
-        if calls is not None:
-            calls.append(KernelCall(self.problem, is_channels_last(tensors[0]), cuda.now(self.device) - began))
+        recording.allocated(out.data_ptr(), out.nbytes, out)
+        on(TORCH.pool, recording.run, self._run, (*operands, out.data_ptr()), (*tensors, out))
         return out
+
+    def _run(self, addresses: Sequence[int], keep: Any) -> None:
+        """Run the kernel on the operands and the result at these addresses."""
+        *operands, out = addresses
+        began = 0.0 if (calls := _timed.get()) is None else cuda.now(self.device)
+        self.call.at(operands, out, keep)
+        if calls is not None:
+            calls.append(KernelCall(self.problem, self.is_last, cuda.now(self.device) - began))
 
 
 class KernelCall(NamedTuple):

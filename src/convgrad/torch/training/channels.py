@@ -18,7 +18,7 @@ from convgrad.engines.addresses import address_of
 from convgrad.engines.settings import on
 from convgrad.engines.tensors import PER_ROW, TASK_ELEMENTS, Combinations, Extents, Strided, Summands, rows_of_task
 from convgrad.formats import F32, F64, FORMATS
-from convgrad.functional import elementwise
+from convgrad.functional import elementwise, recording
 from convgrad.spec.elementwise.combinations import Table
 from convgrad.spec.elementwise.sums import SECTION
 from convgrad.torch.kernels import LAST, is_channels_last, threads_of_call
@@ -42,7 +42,7 @@ _OF_IMAGES = "f64 of images"  # how an operand is read: one f64 per image and ch
 
 def constant_array(array: Array) -> Array:
     """Return an array of numbers that depend only on the kind of the call."""
-    elementwise.constant(address_of(array), array.nbytes, array)
+    recording.constant(address_of(array), array.nbytes, array)
     return array
 
 
@@ -236,7 +236,7 @@ class ChannelProgram:
         groups, kinds, addresses = 1, [], []
         numbers = np.array([operand for operand in operands if isinstance(operand, float)], np.float64)
         at = address_of(numbers)
-        elementwise.constant(at, numbers.nbytes, numbers)
+        recording.constant(at, numbers.nbytes, numbers)
         for operand in operands:
             if isinstance(operand, float):
                 kinds.append(NUMBER)
@@ -253,7 +253,7 @@ class ChannelProgram:
         computed = [allocated(torch.empty(shape, dtype=dtype)) for dtype in (*[torch.float32] * count, *types)]
         places = [target if target.is_contiguous() else torch.empty(shape, dtype=target.dtype) for target in targets]
         for place in places:
-            elementwise.written(write_address(place))
+            recording.written(write_address(place))
         converted = *computed[count:], *places
         addresses.extend([result.data_ptr() for result in (*computed, *places)])  # copies memory that is shared
         results = *[F32.name] * count, *[NAMES[result.dtype] for result in converted]

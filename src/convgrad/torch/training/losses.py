@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from convgrad.functional.elementwise import recorded
+from convgrad.functional.recording import recorded
 from convgrad.spec.elementwise.table import MAPS
 from convgrad.torch.training.channels import ChannelProgram, ChannelView, Floats, rows_of
 from convgrad.torch.training.row import SECTIONS, SUMMED, UnservedError, result_type, row

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from convgrad.arrays.libraries.torch import TORCH
 from convgrad.engines.addresses import address_of
-from convgrad.engines.settings import cap, on
+from convgrad.engines.settings import accuracy, on, selection
 from convgrad.float_environment import in_default_environment
-from convgrad.functional.elementwise import Memory, Recording, recorded
+from convgrad.functional.recording import Driver, Memory, Recording, recorded
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.torch.kernels import threads_of_call
 from convgrad.torch.training.expected import Results
@@ -39,14 +39,14 @@ class Replays:
     __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, str], _Replay | None] = {}
+        self._known: dict[object, _Replay | None] = {}
 
     def computed(self, compute: Callable[[], Results], arguments: tuple[object, ...], numbers: Numbers) -> Results:
         """Return the results of ``compute``, an operator that is called with these arguments.
 
         All calls with the same settings have the same ones, except for the tensors, and for ``numbers`` of a map.
         """
-        settings = threads_of_call(), cap()
+        settings = threads_of_call(), selection(), accuracy(None)
         if settings not in self._known:
             recording = Recording()
             with recorded(recording):
@@ -64,7 +64,7 @@ class Replays:
 class _Replay(NamedTuple):
     """Recorded calls, with the places of their addresses, and the results."""
 
-    calls: tuple[tuple[Callable[[Sequence[int], object], None], tuple[_Place, ...]], ...]
+    calls: tuple[tuple[Driver, tuple[_Place, ...]], ...]
     tensors: tuple[tuple[int, Callable[[Tensor], int]], ...]  # numbers of tensors, and what returns their addresses
     sizes: tuple[int, ...]  # bytes of these tensors
     written: tuple[int, ...]  # which of them are written to

@@ -18,7 +18,7 @@ from convgrad.engines.addresses import address_of
 from convgrad.engines.settings import on
 from convgrad.engines.tensors import PER_ROW, REMEMBERED_LISTS, TASK_ELEMENTS, Extents, Lists, Strided
 from convgrad.formats import F32
-from convgrad.functional import elementwise
+from convgrad.functional import elementwise, recording
 from convgrad.spec.elementwise.table import MAPS
 from convgrad.torch.kernels import LOW, check_memory, threads_of_call
 from convgrad.torch.training.row import ELEMENTWISE, SUMMED, TYPE_CURE, UnservedError, result_type
@@ -60,7 +60,7 @@ def elements(name: str, *operands: Operand, out: Tensor | None = None) -> Tensor
     fits = out is not None and (out.dtype, out.shape, out.stride()) == (call.dtype, call.shape, call.strides)
     result = out if out is not None and fits else allocated(call.empty(call.dtype))
     if out is not None:
-        elementwise.written(result.data_ptr())
+        recording.written(result.data_ptr())
     addresses, owners = call.read(operands)
     compute(name, call.tensors, call.extents, [*addresses, result.data_ptr()], (owners, result))
     return result
@@ -85,13 +85,13 @@ def update(name: str, targets: Sequence[Tensor], *operands: Operand) -> None:
 
 def allocated(tensor: Tensor) -> Tensor:
     """Return a new tensor for results, which a recording of the operator allocates again."""
-    elementwise.allocated(tensor.data_ptr(), tensor.nbytes, tensor)
+    recording.allocated(tensor.data_ptr(), tensor.nbytes, tensor)
     return tensor
 
 
 def constant(tensor: Tensor) -> Tensor:
     """Return a new tensor of numbers that depend only on the kind of the call."""
-    elementwise.constant(tensor.data_ptr(), tensor.nbytes, tensor)
+    recording.constant(tensor.data_ptr(), tensor.nbytes, tensor)
     return tensor
 
 
@@ -249,7 +249,7 @@ class _ElementsCall(NamedTuple):
         memory = rounded(numbers, np.float64 if self.inner == torch.float64 else np.float32)
         owners: list[object] = [memory]
         at, addresses = address_of(memory), []
-        elementwise.constant(at, memory.nbytes, memory, numbers)
+        recording.constant(at, memory.nbytes, memory, numbers)
         for operand, way in zip(operands, self.ways, strict=False):
             if not isinstance(operand, torch.Tensor):
                 addresses.append(at)
