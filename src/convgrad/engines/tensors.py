@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 Extents = tuple[int, int, int]  # outer axis, rows, columns
 TASK_ELEMENTS = 1 << 14  # elements of a task of a map; a call on fewer needs one thread
-REMEMBERED_LISTS = 32  # calls on lists, each with a table of its tensors
+REMEMBERED_LISTS = 32  # calls on lists, each with a row of a table for each of its tasks
 PER_ROW = ""  # the format of an operand that has one number per row: f32, or f64 in wide maps
 
 
@@ -26,15 +26,13 @@ class Strided(NamedTuple):
 class Lists(NamedTuple):
     """Lists of dense tensors: the operands of a map that are not numbers. The results replace the first operands.
 
-    ``formats`` are those of the lists. The map's other operands are f32 ``numbers``, for all tensors. A row of
-    ``addresses`` has one tensor of each list, with a number of elements from ``lengths``. No result may overlap a
-    tensor of another row.
+    ``formats`` are those of the lists. The map's other operands are f32 ``numbers``, for all tensors. The tensors at
+    one place of all lists have a number of elements from ``lengths``. No result may overlap a tensor at another place.
     """
 
     formats: tuple[str, ...]
     numbers: int
     results: int
-    addresses: tuple[tuple[int, ...], ...]
     lengths: tuple[int, ...]
 
     @property

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
+from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -159,16 +161,27 @@ def compute(
         run(calls.prepared((calls.map(name, tensors, extents),), threads), addresses, keep)
 
 
-def compute_lists(name: str, lists: Lists, numbers: NDArray[np.float32], threads: int, keep: object) -> None:
-    """Compute a map on each tensor of lists, and on ``numbers``, which are the operands after the tensors."""
+def compute_lists(
+    name: str,
+    lists: Lists,
+    tensors: Sequence[Sequence[int]],
+    numbers: NDArray[np.float32],
+    threads: int,
+    keep: object,
+) -> None:
+    """Compute a map on each tensor of lists, and on ``numbers``, which are the operands after the tensors.
+
+    ``tensors`` are the addresses of each list.
+    """
     calls = engines.generated().elementwise()
     places = [address_of(numbers) + number * numbers.itemsize for number in range(len(numbers))]
     if calls is not None:
-        calls.lists(name, lists, threads)(places, (numbers, keep))
+        table = array("q", chain.from_iterable(tensors))
+        calls.lists(name, lists, threads)([*places, table.buffer_info()[0]], (numbers, table, keep))
         return
-    tensors = tuple([Strided(fmt, 0, 0) for fmt in lists.all_formats])
-    for addresses, length in zip(lists.addresses, lists.lengths, strict=True):
-        compute_by_numpy(name, tensors, (1, 1, length), [*addresses, *places, *addresses[: lists.results]])
+    layouts = tuple([Strided(fmt, 0, 0) for fmt in lists.all_formats])
+    for *addresses, length in zip(*tensors, lists.lengths, strict=True):
+        compute_by_numpy(name, layouts, (1, 1, length), [*addresses, *places, *addresses[: lists.results]])
 
 
 @in_default_environment

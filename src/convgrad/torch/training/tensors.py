@@ -104,16 +104,17 @@ def update_lists(name: str, lists: Sequence[Sequence[Tensor]], numbers: Sequence
     kinds = [[*map(_kind, tensors)] for tensors in distinct.values()]
     unlike = [at for at, row in enumerate(zip(*kinds, strict=True)) if row.count(row[0]) < len(row)]
     groups, strided = _grouped(tuple(kinds[0]), tuple(unlike))
+    written = {id(tensors) for tensors in lists[:results]}
     for dtype, (places, lengths) in groups.items():
         of_group = {key: [tensors[at] for at in places] for key, tensors in distinct.items()}
-        written = {id(tensors) for tensors in lists[:results]}
         addresses = {key: _addresses(tensors, key in written) for key, tensors in of_group.items()}
-        rows = tuple(zip(*[addresses[id(tensors)] for tensors in lists], strict=True))
-        of_lists = Lists((NAMES[dtype],) * len(lists), len(numbers), results, rows, lengths)
-        if _overlap(of_lists, dtype.itemsize):
+        if _overlap([*addresses.values()], lengths, dtype.itemsize):
             strided = (*strided, *places)
-        else:
-            on(TORCH.pool, elementwise.compute_lists, name, of_lists, rounded(numbers), threads_of_call(), of_group)
+            continue
+        described = Lists((NAMES[dtype],) * len(lists), len(numbers), results, lengths)
+        all_addresses = [addresses[id(tensors)] for tensors in lists]
+        call = name, described, all_addresses, rounded(numbers), threads_of_call(), of_group
+        on(TORCH.pool, elementwise.compute_lists, *call)
     for at in strided:
         tensors = [of_list[at] for of_list in lists]
         dtypes = [tensor.dtype for tensor in tensors]
@@ -150,14 +151,12 @@ def _addresses(tensors: Sequence[Tensor], is_written: bool) -> list[int]:
     return addresses
 
 
-@lru_cache(REMEMBERED_LISTS)
-def _overlap(lists: Lists, size: int) -> bool:
-    """Return whether two tensors of elements of a size share memory, unless two lists have the same tensors."""
-    columns = dict.fromkeys(zip(*lists.addresses, strict=True))
-    begins = np.concatenate([np.array(column, np.int64) for column in columns])
-    ends = begins + np.tile(np.array(lists.lengths, np.int64) * size, len(columns))
-    order = np.argsort(begins)
-    return bool((begins[order][1:] < ends[order][:-1]).any())
+def _overlap(lists: Sequence[Sequence[int]], lengths: Sequence[int], size: int) -> bool:
+    """Return whether two tensors of elements of a size share memory."""
+    begins = np.array(lists, np.int64)
+    ends = begins + np.array(lengths, np.int64) * size
+    order = begins.argsort(axis=None)
+    return bool((begins.ravel()[order[1:]] < ends.ravel()[order[:-1]]).any())
 
 
 def rounded(numbers: Sequence[float], dtype: DTypeLike = np.float32) -> NDArray[Any]:

@@ -4,7 +4,7 @@ The tensors of a map have three axes: outer, rows and columns. An operand or a r
 or an operand has one number per row. All other strides are arguments, so an operand of stride 0 is repeated. Tasks are
 blocks of rows and columns.
 
-The same map on many dense tensors, which are lists, has a table with a row per task.
+The same map on many dense tensors, which are lists, has a table of their addresses, and one with a row per task.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from convgrad.engines.llvm.emit import Function, Value
 from convgrad.engines.tensors import PER_ROW
 from convgrad.formats import F64
 from convgrad.plan.machine import Isa
-from convgrad.plan.records import Record, addresses
+from convgrad.plan.records import COLUMN_BYTES, Record, addresses
 from convgrad.spec.elementwise.table import MAPS
 
 STRIDES = Record("outer", "row")  # the strides of outer axis and rows, in bytes
@@ -104,22 +104,29 @@ def digits_from(f: Function, first: Value, count: Value, *bases: Value) -> Itera
 
 
 def arguments_of_lists(spec: ListsSpec) -> Record:
-    """Return the arguments of the tasks on lists: a table with a row per task, and the numbers among the operands."""
+    """Return the arguments of the tasks on lists: the numbers among the operands, and two tables.
+
+    ``tensors`` has the address of each tensor, list after list, and ``table`` a row of ``TASK_OF_LISTS`` per task.
+    """
     numbers = [f"t{at}.data" for at, fmt in enumerate(spec.of.formats) if fmt == PER_ROW]
-    return addresses(*numbers, "table")
+    return addresses(*numbers, "tensors", "table") + Record("places")
 
 
-def task_of_lists(spec: MapSpec) -> Record:
-    """Return a row of the table: the addresses of a task's elements, and their number."""
-    return addresses(*[f"t{at}.data" for at, fmt in enumerate(spec.formats) if fmt != PER_ROW]) + Record("length")
+TASK_OF_LISTS = Record("place", "first", "length")  # a place in the lists, and elements of the tensors there
 
 
 def emit_task_of_lists(f: Function, spec: ListsSpec, a: Named, task: Value) -> None:
-    """Emit the map of the elements of a row of the table."""
-    record = task_of_lists(spec.of)
-    row = columns(f, f.at(a.table, task * record.bytes), record)
-    sides = [(a if fmt == PER_ROW else row).of(f"t{at}") for at, fmt in enumerate(spec.of.formats)]
-    emit_elements(f, spec.of, [side.data for side in sides], row.length)
+    """Emit the map of the elements of a row of the table. The results replace the first operands."""
+    row, of_map = columns(f, f.at(a.table, task * TASK_OF_LISTS.bytes), TASK_OF_LISTS), spec.of
+    operands = of_map.formats[: len(MAPS[of_map.name].operands)]
+    lists = [fmt for fmt in operands if fmt != PER_ROW]
+    pointers = []
+    for number, fmt in enumerate(lists):
+        tensor = f.load("ptr", f.at(a.tensors, (a.places * number + row.place) * COLUMN_BYTES))
+        pointers.append(f.at(tensor, row.first * BYTES[fmt]))
+    numbers = [a.of(f"t{at}").data for at, fmt in enumerate(operands) if fmt == PER_ROW]
+    results = pointers[: len(of_map.formats) - len(operands)]
+    emit_elements(f, of_map, [*pointers, *numbers, *results], row.length)
 
 
 def _row(f: Function, spec: MapSpec, a: Named, outer: Value, row: Value, column: Value, length: Value) -> None:

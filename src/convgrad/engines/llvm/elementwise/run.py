@@ -147,19 +147,17 @@ def map_stage(
 
 @lru_cache(REMEMBERED_LISTS)
 def prepared_lists(isa: Isa, name: str, lists: Lists, threads: int) -> PreparedDriver:
-    """Return the call of a map on each tensor of lists. Its addresses are those of the numbers."""
+    """Return the call of a map on each tensor of lists. Its addresses: the numbers, and a table of the tensors."""
     spec = maps.MapSpec(isa, name, lists.all_formats)
     lengths = np.array(lists.lengths, np.int64)
     blocks = -(-lengths // TASK_ELEMENTS)
-    of_task = np.repeat(np.arange(len(lengths)), blocks)
-    first = (np.arange(len(of_task)) - np.repeat(np.cumsum(blocks) - blocks, blocks)) * TASK_ELEMENTS
-    sizes = np.array([BYTES[fmt] for fmt in spec.formats if fmt])
-    tensors = np.array([(*row, *row[: lists.results]) for row in lists.addresses], np.int64)
-    places = tensors[of_task] + first[:, None] * sizes
-    length = np.minimum(TASK_ELEMENTS, lengths[of_task] - first)
-    table = np.ascontiguousarray(np.column_stack([places, length]), np.int64)
-    values = {"table": address_of(table), "task_count": len(table)}
-    stage = PreparedStage(maps.ListsSpec(spec), values, int(lengths.sum() * sizes.sum()), table=table)
+    places = np.repeat(np.arange(len(lengths)), blocks)
+    first = (np.arange(len(places)) - np.repeat(np.cumsum(blocks) - blocks, blocks)) * TASK_ELEMENTS
+    task_lengths = np.minimum(TASK_ELEMENTS, lengths[places] - first)
+    table = np.ascontiguousarray(np.column_stack([places, first, task_lengths]), np.int64)
+    values = {"table": address_of(table), "places": len(lengths), "task_count": len(table)}
+    traffic = int(lengths.sum()) * sum([BYTES[fmt] for fmt in spec.formats if fmt])
+    stage = PreparedStage(maps.ListsSpec(spec), values, traffic, table=table)
     return PreparedDriver((stage,), threads, by_rows=0)
 
 
@@ -317,5 +315,5 @@ class ElementwiseCalls:
         return indexed_stage(self.isa, sums, count, threads)
 
     def lists(self, name: str, lists: Lists, threads: int) -> PreparedDriver:
-        """Return the call of a map on each tensor of lists. Its addresses are those of the numbers."""
+        """Return the call of a map on each tensor of lists. Its addresses: the numbers, and a table of the tensors."""
         return prepared_lists(self.isa, name, lists, threads)
