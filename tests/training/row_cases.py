@@ -286,6 +286,18 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
     "bernoulli_.Tensor": (lambda d: (d(*IMAGES), abs(d(*IMAGES)) / 8), {}),
     "exponential_": (lambda d: (d(*IMAGES), 2.0), {}),
     "normal_": (lambda d: (d(*IMAGES), 1.0, 2.0), {}),
+    "gru.input": (
+        lambda d: (d(3, 5, 4), d(2, 5, 6), [d(18, 4), d(18, 6)] * 2, False, 1, 0.0, True, True, False),
+        {},
+    ),
+    "_thnn_fused_lstm_cell": (lambda d: (d(5, 28), d(5, 28), d(5, 7)), {}),
+    "_thnn_fused_lstm_cell_backward_impl": (
+        lambda d: (d(5, 7), d(5, 7), d(5, 7), d(5, 7), d(5, 28), False),
+        {},
+    ),
+    "_thnn_fused_gru_cell": (lambda d: (d(5, 21), d(5, 21), d(5, 7)), {}),
+    "_thnn_fused_gru_cell_backward": (lambda d: (d(5, 7), d(5, 35), False), {}),
+    "_foreach_add_.Scalar": (lambda d: ([d(5, 7), d(3)], 2.0), {}),
     "_fused_sgd_": (
         lambda d: ([d(5, 7), d(3)], [d(5, 7), d(3)], [d(5, 7), d(3)]),
         {"weight_decay": 0.25, "momentum": 0.5, "lr": 0.125, "dampening": 0.25, "nesterov": False, "maximize": False,

@@ -32,11 +32,12 @@ def lstm(options: dict[str, Any], dtype: torch.dtype = torch.float32) -> tuple[n
     return nn.LSTM(INPUTS, HIDDEN, **options).to(dtype), torch.randn(shape, dtype=dtype, requires_grad=True)
 
 
-def step(layer: nn.LSTM, x: torch.Tensor) -> list[torch.Tensor]:
+def step(layer: nn.LSTM | nn.GRU, x: torch.Tensor, *start: torch.Tensor) -> list[torch.Tensor]:
     """Return the results of a layer and all gradients of their weighted sum."""
-    output, (hidden, cell) = layer(x)
-    loss = (output * output).sum() + hidden.sum() + (cell * 2).sum()
-    return [output, hidden, cell, *torch.autograd.grad(loss, [x, *layer.parameters()])]
+    output, states = layer(x, *start)
+    results = [output, states] if isinstance(states, torch.Tensor) else [output, *states]
+    loss = (output * output).sum() + sum((number * state).sum() for number, state in enumerate(results[1:], 1))
+    return [*results, *torch.autograd.grad(loss, [x, *start, *layer.parameters()])]
 
 
 def without_onednn(layer: nn.LSTM, x: torch.Tensor) -> list[torch.Tensor]:
@@ -66,6 +67,72 @@ def test_lstm_is_that_of_pytorch(options: dict[str, Any]) -> None:
     for ours, theirs, value in zip(found, plain, exact, strict=True):
         assert (ours.shape, ours.stride(), ours.dtype) == (theirs.shape, theirs.stride(), theirs.dtype)
         torch.testing.assert_close(ours.double(), value, rtol=1e-4, atol=1e-4)
+
+
+GRU = [options for options in LSTM if not options["proj_size"]]
+
+
+def gru(options: dict[str, Any], dtype: torch.dtype = torch.float32) -> tuple[nn.GRU, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    shape = (N, T, INPUTS) if options["batch_first"] else (T, N, INPUTS)
+    layer = nn.GRU(INPUTS, HIDDEN, **{key: value for key, value in options.items() if key != "proj_size"}).to(dtype)
+    states = options["num_layers"] * (2 if options["bidirectional"] else 1)
+    x, start = (torch.randn(extents, dtype=dtype, requires_grad=True) for extents in (shape, (states, N, HIDDEN)))
+    return layer, x, start
+
+
+@pytest.mark.every(3)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("options", GRU, ids=str)
+def test_gru_has_the_bits_of_its_operators(options: dict[str, Any], dtype: torch.dtype) -> None:
+    """For packed sequences, PyTorch calls one operator after another."""
+    layer, x, start = gru(options, dtype)
+    packed = nn.utils.rnn.pack_padded_sequence(x, torch.full((N,), T), batch_first=layer.batch_first)
+    with same_bits():
+        output, hidden, _, of_start, *_ = step(layer, x, start)
+        by_operators, last = layer(packed, start)
+        (expected,) = torch.autograd.grad((by_operators.data**2).sum() + last.sum(), [start])
+    output = output.transpose(0, 1) if layer.batch_first else output
+    assert digest([output.flatten(0, 1), hidden]) == digest([by_operators.data, last])
+    if options["num_layers"] == 1:  # between layers, the gradients of steps are added in another order
+        assert digest(of_start) == digest(expected)
+
+
+@pytest.mark.every(3)
+@pytest.mark.parametrize("options", GRU, ids=str)
+def test_gru_is_that_of_pytorch(options: dict[str, Any]) -> None:
+    layer, x, start = gru(options)
+    with same_bits():
+        found = step(layer, x, start)
+    wide = [value.detach().double().requires_grad_() for value in (x, start)]
+    exact = step(copy.deepcopy(layer).double(), *wide)
+    plain = step(layer, x, start)
+    for ours, theirs, value in zip(found, plain, exact, strict=True):
+        assert (ours.shape, ours.stride(), ours.dtype) == (theirs.shape, theirs.stride(), theirs.dtype)
+        torch.testing.assert_close(ours.double(), value, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_gru_drops_outputs_between_layers_while_it_trains(train: bool) -> None:
+    layer, x = nn.GRU(INPUTS, HIDDEN, 2, dropout=0.5).train(train), torch.randn(T, N, INPUTS)
+    with same_bits():
+        assert torch.equal(layer(x)[0], layer(x)[0]) == (not train)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_second_gradients_of_recurrent_layers(kind: type[nn.LSTM | nn.GRU]) -> None:
+    torch.manual_seed(0)
+    layer, x = kind(INPUTS, HIDDEN), torch.randn(T, N, INPUTS, requires_grad=True)
+
+    def second(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        (first,) = torch.autograd.grad((model(x)[0] ** 2).sum(), x, create_graph=True)
+        (result,) = torch.autograd.grad((first**2).sum(), x)
+        return result
+
+    with same_bits():
+        found = second(layer, x)
+    exact = second(copy.deepcopy(layer).double(), x.detach().double().requires_grad_())
+    torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-4)
 
 
 def test_a_gradient_of_lstm_after_the_block() -> None:

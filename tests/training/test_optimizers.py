@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from convgrad.torch import fingerprint, same_bits
-from convgrad.torch.training import numbers
+from convgrad.torch.training import hooks, numbers, optimizers
 from convgrad.torch.training.numbers import SpecifiedFloat, power
+from convgrad.torch.training.watch import Watcher
 
 WITH_POWERS = {"Adam", "AdamW", "Adamax", "NAdam", "RAdam", "ASGD"}
 WITHOUT = {"SGD", "Adagrad", "Adadelta", "RMSprop", "Rprop"}
@@ -32,7 +33,8 @@ def _trained(optimizer: str, steps: int, **options: Any) -> tuple[str, torch.opt
 def test_powers_are_specified(name: str, foreach: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     with same_bits():
         expected, optimizer = _trained(name, 8, foreach=foreach)
-        monkeypatch.setattr(numbers, "power", lambda base, exponent: power(base, exponent) * (1 - 2**-12))
+        for module in (numbers, optimizers):
+            monkeypatch.setattr(module, "power", lambda base, exponent: power(base, exponent) * (1 - 2**-12))
         changed, _ = _trained(name, 8, foreach=foreach)
     of_tensors = name == "ASGD" and foreach  # these powers are operators of the table
     assert (changed != expected) == (name in WITH_POWERS and not of_tensors)
@@ -60,11 +62,108 @@ def test_states_are_saved_and_loaded(name: str) -> None:
     assert fingerprint(torch.load(file, weights_only=True)) == fingerprint(optimizer.state_dict())
 
 
-def test_unfused_steps_have_the_bits_of_fused_ones() -> None:
-    assert any(power(0.9, step) != 0.9**step for step in range(1, 200))
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "SGD": [
+        {"momentum": momentum, "dampening": dampening, "weight_decay": decay, "nesterov": nesterov}
+        for momentum, dampening, nesterov in ((0, 0, False), (0.9, 0, False), (0.9, 0.25, False), (0.9, 0, True))
+        for decay in (0, 0.125)
+    ],
+    "Adam": [
+        {"betas": betas, "weight_decay": decay, "amsgrad": amsgrad}
+        for betas in ((0.9, 0.999), (0.25, 0.5))
+        for decay in (0, 0.125)
+        for amsgrad in (False, True)
+    ],
+}
+OPTIONS["AdamW"] = OPTIONS["Adam"]
+
+
+def _of_network(name: str, options: dict[str, Any]) -> tuple[str, str]:
+    """Return the hashes of parameters and of an optimizer's state after steps, some of which lack gradients."""
+    torch.manual_seed(0)
+    shapes = (3,), (4, 5), (), (2, 3, 4, 5), (0,), (20_000,)
+    parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
+    parameters.append(torch.nn.Parameter(torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)))
+    rule = getattr(torch.optim, name)(parameters, lr=0.01, **options)
+    for number in range(4):
+        for at, parameter in enumerate(parameters):
+            is_first = number == 0 and at == 1
+            parameter.grad = None if is_first or number == 3 - at else torch.randn_like(parameter)
+        parameters[3].grad = torch.randn(5, 4, 3, 2).permute(3, 2, 1, 0)  # with other strides than the parameter
+        rule.step()
+    return fingerprint(parameters), fingerprint(rule.state_dict()["state"])
+
+
+@pytest.mark.every(2)
+@pytest.mark.parametrize("more", [{}, {"foreach": True}, {"maximize": True}], ids=str)
+@pytest.mark.parametrize(
+    ("name", "options"), [(name, options) for name in OPTIONS for options in OPTIONS[name]], ids=str
+)
+def test_fused_steps_have_the_bits_of_unfused_ones(
+    name: str, options: dict[str, Any], more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = list[str]()
+    see = Watcher(lambda operator, *_: calls.append(operator))
     with same_bits():
-        plain, fused = (_trained("AdamW", 200, fused=fused)[0] for fused in (False, True))
-    assert plain == fused
+        with see:
+            found = _of_network(name, options | more)
+        assert any("_fused_" in call for call in calls)
+        monkeypatch.setattr(hooks, "_has_bits_of_fused_step", lambda *_: False)
+        assert _of_network(name, options | more) == found
+        if more != {"foreach": True}:
+            assert _of_network(name, options | more | {"fused": name != "SGD"}) == found
+
+
+UNFUSED: dict[str, dict[str, Any]] = {
+    "rates that are tensors": {"lr": torch.tensor(0.5)},
+    "16 bits": {"dtype": torch.bfloat16},
+    "f64": {"dtype": torch.float64},
+    "capturable": {"capturable": True},
+    "differentiable": {"differentiable": True},
+    "no gradient before a closure": {"gradient": None, "closure": True},
+    "a sparse gradient": {"gradient": torch.ones(3).to_sparse()},
+}
+
+
+@pytest.mark.parametrize("name", UNFUSED)
+def test_other_steps_are_not_fused(name: str) -> None:
+    case = dict(UNFUSED[name])
+    dtype, closure = case.pop("dtype", torch.float32), case.pop("closure", False)
+    x = torch.nn.Parameter(torch.ones(3, dtype=dtype))
+    x.grad = case.pop("gradient", torch.ones(3, dtype=dtype))
+    rule = torch.optim.Adam([x], **{"lr": 0.5, **case})
+    assert not hooks._has_bits_of_fused_step(rule, rule.param_groups[0], closure)
+
+
+def test_a_step_is_fused_if_all_momentums_are_new_or_none_is() -> None:
+    x, y = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+    rule = torch.optim.SGD([x, y], lr=0.5, momentum=0.5)
+    with same_bits():
+        x.grad = torch.ones(3)
+        rule.step()
+        y.grad = torch.ones(3)
+        assert not hooks._has_bits_of_fused_step(rule, rule.param_groups[0], False)
+        rule.step()
+    assert hooks._has_bits_of_fused_step(rule, rule.param_groups[0], False)
+    assert (x.tolist(), y.tolist()) == ([-0.25] * 3, [0.5] * 3)
+
+
+@pytest.mark.parametrize("default", [torch.float32, torch.float64])
+def test_the_types_of_a_state_are_those_of_pytorch(default: torch.dtype) -> None:
+    def types() -> list[torch.dtype]:
+        x = torch.nn.Parameter(torch.ones(3, dtype=torch.float32))
+        x.grad = torch.ones(3, dtype=torch.float32)
+        rule = torch.optim.Adam([x])
+        rule.step()
+        return [value.dtype for value in rule.state[x].values()]
+
+    torch.set_default_dtype(default)
+    try:
+        with same_bits():
+            found = types()
+        assert found == types()
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_groups_are_restored_after_a_step_that_raises() -> None:

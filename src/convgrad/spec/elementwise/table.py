@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from convgrad.spec.elementwise.angles import ANGLES
+from convgrad.spec.elementwise.cells import CELLS
 from convgrad.spec.elementwise.coefficients import COEFFICIENTS
 from convgrad.spec.elementwise.definition import Map
 from convgrad.spec.elementwise.losses import LOSSES
@@ -12,4 +13,14 @@ from convgrad.spec.elementwise.selections import SELECTIONS
 from convgrad.spec.elementwise.steps import STEPS
 from convgrad.spec.elementwise.wide import WIDE
 
-MAPS: dict[str, Map] = {**ELEMENTS, **SELECTIONS, **POWERS, **LOSSES, **COEFFICIENTS, **STEPS, **WIDE, **ANGLES}
+MAPS: dict[str, Map] = {
+    **ELEMENTS,
+    **CELLS,
+    **SELECTIONS,
+    **POWERS,
+    **LOSSES,
+    **COEFFICIENTS,
+    **STEPS,
+    **WIDE,
+    **ANGLES,
+}

@@ -7,6 +7,7 @@ from functools import cache
 from convgrad.torch.training import (  # noqa: F401 - they fill ROWS
     activations,
     attention,
+    cells,
     composites,
     elements,
     functions,

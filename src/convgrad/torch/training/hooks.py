@@ -70,10 +70,10 @@ def _has_bits_of_fused_step(optimizer: Optimizer, group: Group, has_closure: boo
 
     Steps in 16 bits have more roundings than fused ones. A closure may compute the gradients that are not there yet.
     """
-    numbers = group["lr"], group["weight_decay"], *group.get("betas", ())
-    is_of_numbers = all(isinstance(number, float | int) for number in numbers)
     if type(optimizer) not in (SGD, Adam, AdamW) or any(group.get(option) for option in _STEP_OF_TENSORS):
         return False
+    numbers = group["lr"], group["weight_decay"], *group.get("betas", ())
+    is_of_numbers = all(isinstance(number, float | int) for number in numbers)
     if not is_of_numbers or torch.get_default_dtype() != torch.float32:  # the latter is the type of Adam's count
         return False
     pairs = [(parameter, parameter.grad) for parameter in group["params"]]

@@ -57,20 +57,70 @@ def lstm(
     """Return the values of h after each step, the last h and c, and an empty workspace."""
     if mode != LSTM or batch_sizes:
         raise UnservedError("has a definition only for LSTM, of sequences that are not packed", "Use nn.LSTM")
-    shapes = state.shape, cell.shape
-    h, c = (values.reshape(-1, size) for values in (state, cell))
-    of_steps = linear(steps, weight_ih, bias_ih if has_biases else None).unbind(0)
-    outputs = []
+    shapes, (h, c) = (state.shape, cell.shape), (values.reshape(-1, size) for values in (state, cell))
+    of_steps, outputs = linear(steps, weight_ih, bias_ih if has_biases else None).unbind(0), list[Tensor]()
     for of_input in reversed(of_steps) if reverse else of_steps:
-        gates = linear(h, weight_hh, bias_hh if has_biases else None) + of_input
-        i, f, g, o = gates.unsafe_chunk(4, 1)
-        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-        h = o.sigmoid() * c.tanh()
+        of_h = linear(h, weight_hh, bias_hh if has_biases else None)
+        if of_h.dtype == torch.float32:
+            h, c, _ = torch.ops.aten._thnn_fused_lstm_cell(of_input, of_h, c)
+        else:  # rounds after each operation, as PyTorch does on processors without oneDNN's kernel
+            i, f, g, o = (of_h + of_input).unsafe_chunk(4, 1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
         outputs.append(h)
     if reverse:
         outputs.reverse()
     workspace = steps.new_empty(0, dtype=torch.uint8)
     return torch.stack(outputs), h.reshape(shapes[0]), c.reshape(shapes[1]), workspace
+
+
+@composite(
+    "gru.input",
+    formula="by layer, direction and step: _thnn_fused_gru_cell of x weight_ih^T + bias_ih and h weight_hh^T + bias_hh",
+    order=OF_OPERATOR,
+    bound="that of each operation",
+)
+def gru(
+    input: Tensor,
+    hx: Tensor,
+    params: Sequence[Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+    *,
+    original: Function,
+) -> tuple[Tensor, Tensor]:
+    """Return the values of h of the last layer after each step, and the last ones of all layers and directions."""
+    if input.dtype != torch.float32:  # rounds after each operation, as LSTM does
+        results: tuple[Tensor, Tensor] = original(
+            input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first
+        )
+        return results
+    steps, last = input.transpose(0, 1) if batch_first else input, []
+    of_direction = 4 if has_biases else 2
+    all_weights = [params[at : at + of_direction] for at in range(0, len(params), of_direction)]
+    directions = 1 + bidirectional
+    for layer in range(num_layers):
+        layers = range(layer * directions, (layer + 1) * directions)
+        outputs = [_gru_direction(steps, hx[at], all_weights[at], at % 2 == 1 and bidirectional) for at in layers]
+        last += [output[0 if at and bidirectional else -1] for at, output in enumerate(outputs)]
+        steps = torch.cat(outputs, -1) if bidirectional else outputs[0]
+        if dropout and train and layer < num_layers - 1:
+            steps = functional.dropout(steps, dropout)
+    return steps.transpose(0, 1) if batch_first else steps, torch.stack(last)
+
+
+def _gru_direction(steps: Tensor, h: Tensor, weights: Sequence[Tensor], reverse: bool) -> Tensor:
+    """Return the values of h after each step, in the order of the steps."""
+    weight_ih, weight_hh, bias_ih, bias_hh = (*weights, None, None)[:4]
+    of_steps, outputs = linear(steps, weight_ih, bias_ih).unbind(0), list[Tensor]()
+    for of_input in reversed(of_steps) if reverse else of_steps:
+        h, _ = torch.ops.aten._thnn_fused_gru_cell(of_input, linear(h, weight_hh, bias_hh), h)
+        outputs.append(h)
+    return torch.stack(outputs[::-1] if reverse else outputs)
 
 
 @composite(

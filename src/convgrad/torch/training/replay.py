@@ -145,7 +145,9 @@ def _replay_of(
         numbers.append(None if result is None else same[0] if same else len(arguments) + len(new))
         new += [] if result is None or same else [result]
     begins = [read_address(tensor) for tensor in tensors.values()]
-    regions = [_Region(begin, 1, (base, 0)) for base, begin in enumerate(begins, _FIRST)]
+    sizes = [memory_bytes(tensor) for tensor in tensors.values()]
+    spans = enumerate(zip(begins, sizes, strict=True), _FIRST)
+    regions = [_Region(begin, max(size, 1), (base, 0)) for base, (begin, size) in spans]
     regions += [
         _Region(begin, size, (_NUMBERS, 0) if numbers_of_map and of_caller else (_ABSOLUTE, begin))
         for begin, size, _, of_caller in recording.constants
@@ -161,7 +163,6 @@ def _replay_of(
     is_known = all(None not in places for _, places in calls)
     is_new = of_results == len([tensor for tensor in new if tensor.numel()])
     has_numbers = (own.count(None) == len(numbers_of_map) and len(recording.calls) == 1) or not numbers_of_map
-    sizes = [memory_bytes(tensor) for tensor in tensors.values()]
     if not (calls and is_known and is_new and has_numbers and _are_apart(begins, sizes)):
         return None
     return _Replay(

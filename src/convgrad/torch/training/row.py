@@ -184,10 +184,10 @@ def check_cast(dtype: torch.dtype, out: Tensor) -> None:
 _copy = in_default_environment(torch.Tensor.copy_)
 
 
-def store(results: tuple[Tensor, ...], targets: list[Tensor], resize: bool) -> None:
+def store(results: tuple[Tensor | None, ...], targets: list[Tensor], resize: bool) -> None:
     """Write results to the tensors that the caller passed; ``out`` tensors get the results' shapes."""
     for result, target in zip(results, targets, strict=True):
-        if result is not target:
+        if result is not None and result is not target:
             check_cast(result.dtype, target)
             if resize and target.shape != result.shape:
                 target.resize_(result.shape)
