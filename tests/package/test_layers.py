@@ -36,7 +36,7 @@ WORDS = {
         "exact_result elementwise"
     ),
     "spec.elementwise": (
-        "arithmetic functions definition wide angles maps selections powers losses coefficients steps table sums "
+        "arithmetic functions definition wide angles maps cells selections powers losses coefficients steps table sums "
         "combinations"
     ),
     "spec.winograd": "tile_order filtering algorithms slices choice execution sizes bound",
@@ -102,8 +102,8 @@ WORDS = {
     ),
     "torch.training": (
         "row arguments caller expected tensors replay channels elements functions activations sums products norms "
-        "weights losses images grids indexed powers attention layers composites numbers optimizers random fixed groups "
-        "replacements context watch audit record processes"
+        "weights losses images grids indexed powers attention layers cells composites numbers optimizers random fixed "
+        "groups replacements hooks context watch audit record processes"
     ),
 }
 ORDERS = {package: modules.split() for package, modules in WORDS.items()}

@@ -9,9 +9,11 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
-from convgrad.torch import same_bits
+from convgrad.engines.settings import max_error
+from convgrad.torch import kernels, same_bits
 from convgrad.torch.training.replay import Replays
 from tests.support.tiers import tiers
+from tests.training.digests import digest
 from tests.training.places import three_operators
 from tests.training.row_cases import CASES, drawing, operator
 
@@ -134,3 +136,21 @@ def test_autocast_is_not_recorded() -> None:
     assert {result.dtype for result in cast} == {torch.bfloat16}
     assert all(torch.equal(result, plain[0]) for result in plain)
     assert all(torch.equal(result, cast[0]) for result in cast)
+
+
+def test_convolutions_follow_the_settings_of_each_call() -> None:
+    x, w, reference = numbers(1, 2, 64, 24, 24), numbers(2, 64, 64, 3, 3), {}
+    for _ in range(2):
+        for maximum in (1, 64, 8):
+            with max_error(maximum):
+                found = digest(torch.nn.functional.conv2d(x, w, padding=1))
+                assert reference.setdefault(maximum, found) == found
+    assert len({*reference.values()}) == 3
+
+
+@pytest.mark.parametrize("name", ["convolution", "convolution_backward", "mm", "bmm"])
+def test_products_run_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bits(name, torch.float32, False, 0)
+    for function in ("compute", "gradients"):
+        monkeypatch.delattr(kernels, function)
+    bits(name, torch.float32, False, 1)

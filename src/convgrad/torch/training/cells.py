@@ -28,22 +28,22 @@ def _results(state: Tensor, *widths: int) -> list[Tensor]:
 
 @row(
     "_thnn_fused_lstm_cell",
-    formula="i, f, g, o = hidden_gates + input_gates; c = sigmoid(f) c + sigmoid(i) tanh(g); h = sigmoid(o) tanh(c)",
+    formula="i, f, g, o = state_gates + input_gates; c = sigmoid(f) c + sigmoid(i) tanh(g); h = sigmoid(o) tanh(c)",
     bound=_OF_OPERATIONS,
 )
 def lstm_cell(
     input_gates: Tensor,
-    hidden_gates: Tensor,
+    state_gates: Tensor,
     cx: Tensor,
     input_bias: Tensor | None = None,
-    hidden_bias: Tensor | None = None,
+    state_bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the next h and c, and the gates."""
-    if input_bias is not None or hidden_bias is not None:
+    if input_bias is not None or state_bias is not None:
         raise _BIASES
-    _check(4, cx, input_gates, hidden_gates)
+    _check(4, cx, input_gates, state_gates)
     h, c, workspace = _results(cx, 1, 1, 4)
-    operands = *hidden_gates.chunk(4, 1), *input_gates.chunk(4, 1), cx
+    operands = *state_gates.chunk(4, 1), *input_gates.chunk(4, 1), cx
     update("lstm_cell", [h, c, *workspace.chunk(4, 1)], *operands)
     return h, c, workspace
 
@@ -69,22 +69,22 @@ def lstm_cell_backward(
 @row(
     "_thnn_fused_gru_cell",
     formula="r = sigmoid(h_r + x_r); z = sigmoid(h_z + x_z); n = tanh(x_n + h_n * r); h = (h - n) * z + n, "
-    "h_r, h_z, h_n the hidden_gates, x_r, x_z, x_n the input_gates",
+    "h_r, h_z, h_n the state_gates, x_r, x_z, x_n the input_gates",
     bound=_OF_OPERATIONS,
 )
 def gru_cell(
     input_gates: Tensor,
-    hidden_gates: Tensor,
+    state_gates: Tensor,
     hx: Tensor,
     input_bias: Tensor | None = None,
-    hidden_bias: Tensor | None = None,
+    state_bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the next h, and what its gradient needs."""
-    if input_bias is not None or hidden_bias is not None:
+    if input_bias is not None or state_bias is not None:
         raise _BIASES
-    _check(3, hx, input_gates, hidden_gates)
+    _check(3, hx, input_gates, state_gates)
     h, workspace = _results(hx, 1, 5)
-    update("gru_cell", [h, *workspace.chunk(5, 1)], *hidden_gates.chunk(3, 1), *input_gates.chunk(3, 1), hx)
+    update("gru_cell", [h, *workspace.chunk(5, 1)], *state_gates.chunk(3, 1), *input_gates.chunk(3, 1), hx)
     return h, workspace
 
 
@@ -98,7 +98,7 @@ def gru_cell_backward(grad_hy: Tensor, workspace: Tensor, has_bias: bool) -> tup
     if has_bias:
         raise _BIASES
     _check(5, grad_hy, workspace)
-    of_h, of_input, of_hidden = _results(grad_hy, 1, 3, 3)
-    targets = of_h, *of_input.chunk(3, 1), *of_hidden.chunk(3, 1)
+    of_h, of_input, of_last = _results(grad_hy, 1, 3, 3)
+    targets = of_h, *of_input.chunk(3, 1), *of_last.chunk(3, 1)
     update("gru_cell_backward", targets, grad_hy, *workspace.chunk(5, 1))
-    return of_input, of_hidden, of_h, None, None
+    return of_input, of_last, of_h, None, None
