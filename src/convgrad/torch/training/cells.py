@@ -69,7 +69,7 @@ def lstm_cell_backward(
 @row(
     "_thnn_fused_gru_cell",
     formula="r = sigmoid(h_r + x_r); z = sigmoid(h_z + x_z); n = tanh(x_n + h_n * r); h = (h - n) * z + n, "
-    "h_r, h_z, h_n the state_gates, x_r, x_z, x_n the input_gates",
+    "h_r, h_z, h_n the hidden_gates, x_r, x_z, x_n the input_gates",
     bound=_OF_OPERATIONS,
 )
 def gru_cell(
