@@ -156,6 +156,16 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
         )
         for name, kind in (("_ctc_loss", list), ("_ctc_loss.Tensor", torch.tensor))
     },
+    **{
+        name: (
+            lambda d, of=kind: (
+                d(2).float(), d(6, 2, 5).float().log_softmax(2), torch.ones(2, 2).long(), of([6, 5]), of([2, 1]),
+                d(2).float(), d(2, 6, 5).float(), 0,
+            ),
+            {},
+        )
+        for name, kind in (("_ctc_loss_backward", list), ("_ctc_loss_backward.Tensor", torch.tensor))
+    },
     "scaled_dot_product_attention": (lambda d: (d(2, 3, 5, 8), d(2, 3, 7, 8), d(2, 3, 7, 8)), {"is_causal": True}),
     "linear": (lambda d: (d(2, 5, 8), d(4, 8), d(4)), {}),
     "tensordot": (lambda d: (d(2, 5, 8), d(5, 2, 8), [0, 1, 2], [1, 0, 2]), {}),

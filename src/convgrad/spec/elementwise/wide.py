@@ -9,6 +9,7 @@ from convgrad.spec.elementwise.definition import Maps
 from convgrad.spec.elementwise.functions import bounded
 
 WIDE = Maps()
+NEVER = -1e30  # the logarithm of a probability of 0: infinities would give NaN
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # their sum is ln 2 in 86 bits
@@ -134,6 +135,19 @@ def logaddexp(m: Operations, x: Number, y: Number) -> Number:
     """Return log(exp(x) + exp(y))."""
     distance = m.select(m.equal(x, y), 0.0, m.abs(x - y))
     return m.select(m.less(x, y), y, x) + log1p64(m, exp64(m, -distance))
+
+
+@WIDE.add(wide=True)
+def ctc_step(m: Operations, stay: Number, move: Number, skip: Number, may_skip: Number, emission: Number) -> Number:
+    """Return the logarithm of the probability of all paths that come to a state."""
+    skip = m.select(m.equal(may_skip, 0.0), NEVER, skip)
+    return logaddexp(m, logaddexp(m, stay, move), skip) + emission
+
+
+@WIDE.add(wide=True)
+def ctc_share(m: Operations, before: Number, after: Number, emission: Number, loss: Number) -> Number:
+    """Return the share of the paths through a state in all paths; paths before and after it include its emission."""
+    return exp64(m, before + (after - emission) + loss)
 
 
 @WIDE.add(wide=True)

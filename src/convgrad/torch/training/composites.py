@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -16,7 +15,6 @@ from convgrad.torch.training.row import (
     SECTIONS,
     SEQUENTIAL,
     SERVE,
-    SUMMED,
     UnservedError,
     common_type,
     composite,
@@ -26,8 +24,6 @@ from convgrad.torch.training.row import (
 
 SUM, MEAN = 0, 1  # modes of an embedding bag
 OF_PARTS = "that of each operation"
-NEVER = -1e30  # the logarithm of a probability of 0: with -infinity, gradients of unused paths would be NaN
-LOST = -1e29  # a logarithm below this one is that of a path that does not exist
 
 
 @composite(
@@ -189,59 +185,6 @@ def bags_of_rows(
     if mode == MEAN:
         sums = sums / counts.clamp(min=1).unsqueeze(1).to(sums.dtype)
     return sums, bags, counts, counts.new_empty(0)
-
-
-@composite(
-    "_ctc_loss",
-    "_ctc_loss.Tensor",
-    formula="-logaddexp of the logarithms of all paths, step by step",
-    order=SEQUENTIAL,
-    bound=OF_PARTS,
-    types=SUMMED - LOW,
-)
-def ctc_loss(
-    log_probs: Tensor,
-    targets: Tensor,
-    input_lengths: Sequence[int] | Tensor,
-    target_lengths: Sequence[int] | Tensor,
-    blank: int = 0,
-    zero_infinity: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """Return the negative logarithm of the probability of all paths that spell each target, and nothing.
-
-    A path is in one of the states blank, label 1, blank, label 2, ..., blank. ``paths`` has the logarithm of the
-    probability of the paths in each state. Gradients are those of this formula; PyTorch's also have the terms
-    exp(log_probs), which the gradient of log_softmax cancels.
-    """
-    (time, batch, _), longest = log_probs.shape, int(max(target_lengths, default=0))
-    steps, lengths = (torch.as_tensor(numbers).long() for numbers in (input_lengths, target_lengths))
-    if not log_probs.numel():
-        raise RuntimeError("ctc_loss: log_probs must not be empty")
-    if not steps.shape == lengths.shape == (batch,) or ((steps > time) | (steps < 0) | (lengths < 0)).any():
-        raise RuntimeError(f"ctc_loss: lengths must fit log_probs {log_probs.shape}; got {steps}, {lengths}")
-    if targets.dim() == 1:
-        targets = torch.nn.utils.rnn.pad_sequence(list(targets.split(lengths.tolist())), True)
-    if targets.shape[0] != batch or targets.shape[1] < longest:
-        raise RuntimeError(f"ctc_loss: targets must have {batch} rows of {longest} labels or more; got {targets.shape}")
-    states = torch.full((batch, 2 * longest + 1), blank)
-    within = torch.arange(longest) < lengths.unsqueeze(1)
-    states[:, 1::2] = torch.where(within, targets[:, :longest].long(), blank)
-    skips = torch.zeros(states.shape, dtype=torch.bool)  # whether a path may come from the last label
-    skips[:, 3::2] = states[:, 3::2] != states[:, 1:-2:2]
-    never = log_probs.new_full((batch, 2), NEVER)
-    first, *following = log_probs.clamp(min=NEVER).gather(2, states.expand(time, -1, -1)).unbind(0)
-    paths = torch.cat([first[:, :2], first.new_full(first.shape, NEVER)], 1)[:, : states.shape[1]]
-    for step, of_step in enumerate(following, 1):
-        moved = torch.logaddexp(paths, torch.cat([never[:, :1], paths], 1)[:, :-1])
-        skipped = torch.cat([never, paths], 1)[:, :-2].masked_fill(~skips, NEVER)
-        moved = torch.logaddexp(moved, skipped) + of_step
-        paths = torch.where((step < steps).unsqueeze(1), moved, paths)
-    last = torch.stack([2 * lengths, (2 * lengths - 1).clamp(min=0)], 1)
-    ends = paths.gather(1, last)
-    total = torch.where(lengths > 0, torch.logaddexp(ends[:, 0], ends[:, 1]), ends[:, 0])
-    lost = (total < LOST) | (steps == 0) & (lengths > 0)
-    losses = (-total).masked_fill(lost, 0.0 if zero_infinity else math.inf)
-    return losses.masked_fill((steps == 0) & (lengths == 0), 0.0), log_probs.new_empty(0)
 
 
 @row("linalg_qr", formula="Householder's reflections, column by column", order=SECTIONS, bound="no bound is proved")

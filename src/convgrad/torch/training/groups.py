@@ -9,6 +9,7 @@ from convgrad.torch.training import (  # noqa: F401 - they fill ROWS
     attention,
     cells,
     composites,
+    ctc,
     elements,
     functions,
     grids,

@@ -83,6 +83,22 @@ def update(name: str, targets: Sequence[Tensor], *operands: Operand) -> None:
             target.copy_(result)
 
 
+def update_steps(name: str, count: int, *tensors: tuple[Tensor, int]) -> None:
+    """Compute a map ``count`` times, whose results may be operands of the next time.
+
+    The first tensor gets the results, and the others are the operands, at their own strides. After each time, all are
+    so many elements further in memory.
+    """
+    (target, _), *operands = tensors
+    call = _known(name, _kinds([tensor for tensor, _ in operands]), _kinds([target]))
+    assert {*call.ways} == {_AS_IT_IS}, "all tensors are used where they are"
+    steps = [step * tensor.itemsize for tensor, step in (*operands, tensors[0])]
+    addresses = [*[read_address(tensor) for tensor, _ in operands], write_address(target)]
+    for _ in range(count):
+        compute(name, call.tensors, call.extents, addresses, tensors)
+        addresses = [address + step for address, step in zip(addresses, steps, strict=True)]
+
+
 def allocated(tensor: Tensor) -> Tensor:
     """Return a new tensor for results, which a recording of the operator allocates again."""
     recording.allocated(tensor.data_ptr(), tensor.nbytes, tensor)
