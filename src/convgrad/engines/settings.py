@@ -262,7 +262,12 @@ def count(threads: int | None) -> int:
     The default is the number of usable cores.
     """
     asked = _wanted.get() if threads is None else as_integer(threads)
-    return asked or _by_environment(_OURS) or _by_environment(b"OMP_NUM_THREADS") or core_count()
+    return asked or _by_environment(_OURS) or default_count()
+
+
+def default_count() -> int:
+    """Return the number of threads of a call if none is set in convgrad."""
+    return _by_environment(b"OMP_NUM_THREADS") or core_count()
 
 
 def asked_of_us() -> int | None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from convgrad import engines
 from convgrad.arrays.libraries.torch import TORCH, address_of
 from convgrad.cached import remembered
-from convgrad.engines.settings import asked_of_us, count, on, selection
+from convgrad.engines.settings import asked_of_us, default_count, on, selection
 from convgrad.engines.settings import tune as measured
 from convgrad.functional import recording
 from convgrad.functional.call import REMEMBERED
@@ -212,7 +212,7 @@ def threads_of_call() -> int:
     if asked := asked_of_us():
         return asked
     theirs: int = torch.get_num_threads()
-    return 1 if theirs == 1 else min(theirs, count(None))
+    return 1 if theirs == 1 else min(theirs, default_count())
 
 
 def is_channels_last(tensor: Tensor) -> bool:

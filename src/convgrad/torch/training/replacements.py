@@ -85,15 +85,45 @@ def current() -> Setting | None:
 
 def computing(name: str, row: OperatorRow, stores: str, original: Function) -> Function:
     """Return the kernel of an operator that has a row."""
-    function, types, passed_on = in_default_environment(row.function), row.types, row.passed_on
-    writes = "out" in inspect.signature(row.function).parameters
-    operator = operator_of(name.removeprefix("aten::"))
-    arguments = operator._schema.arguments
+    arguments = operator_of(name.removeprefix("aten::"))._schema.arguments
     places = [at for at, argument in enumerate(arguments) if str(argument.type) == "Tensor" and not argument.kwarg_only]
-    out_names = [argument.name for argument in arguments if argument.is_out]
-    checked = _checked(name.removeprefix("aten::"), row)
     describe = kind_of_lists if _OF_LISTS.match(name) else kind_of
     ways: dict[Kind, _Way] = {}
+    compute = _computing(name, row, stores, original, ways)
+
+    def kernel(keys: Keys, *args: object, **kwargs: object) -> object:
+        caller_args = args
+        for at in places:
+            if not isinstance(args[at], torch.Tensor):
+                args = with_tensor(args, at)
+        if current() is None:
+            return original(keys, *args, **kwargs)
+        kind = describe(caller_args, kwargs)
+        way = ways.get(kind)
+        if way is not None and way.to_aten:
+            return original(keys, *args, **kwargs)
+        if way is not None and way.runs_again:
+            results = way.replays.again(args, _factors(kwargs))
+            if results is not None:
+                return results
+        return compute(kind, caller_args, keys, args, kwargs)
+
+    return kernel
+
+
+def _factors(options: dict[str, object]) -> list[object]:
+    """Return the numbers among keywords that functions pass unchanged to one map."""
+    return [options[factor] for factor in FACTORS if factor in options] if options else []
+
+
+def _computing(name: str, row: OperatorRow, stores: str, original: Function, ways: dict[Kind, _Way]) -> Function:
+    """Return what the kernel of an operator calls if it knows no recorded calls; it adds ``ways``."""
+    function, types, passed_on = in_default_environment(row.function), row.types, row.passed_on
+    writes = "out" in inspect.signature(row.function).parameters
+    out_names = [
+        argument.name for argument in operator_of(name.removeprefix("aten::"))._schema.arguments if argument.is_out
+    ]
+    checked = _checked(name.removeprefix("aten::"), row)
 
     def way_of(
         kind: Kind, caller_args: tuple[object, ...], args: tuple[object, ...], kwargs: dict[str, object]
@@ -108,24 +138,24 @@ def computing(name: str, row: OperatorRow, stores: str, original: Function) -> F
         floats = {tensor.dtype for tensor in tensors_in(caller_args) if tensor.is_floating_point()}
         is_low = caller_args is not args and not LOW.isdisjoint(floats or {torch.get_default_dtype()})
         passes = not is_float and row.integers == PASS and not getattr(kwargs.get("dtype"), "is_floating_point", False)
-        to_aten = passes or (passed_on is not None and not is_low and passed_on(*args, **kwargs))
-        is_free = checked is None or to_aten or row.corrects
+        to_aten = bool(passes or (passed_on is not None and not is_low and passed_on(*args, **kwargs)))
+        is_free, promotes = checked is None or to_aten or row.corrects, not is_float and row.integers == PROMOTE
         forms = None if is_free else _forms(checked, caller_args, kwargs, caller_args is not args)
         if len(ways) >= _KINDS:
             ways.clear()
-        ways[kind] = _Way(None, bool(to_aten), not is_float and row.integers == PROMOTE, forms, Replays())
+        runs_again = stores == "new" and not (to_aten or promotes or row.corrects)
+        ways[kind] = _Way(None, to_aten, promotes, forms, Replays(), runs_again)
         return ways[kind]
 
-    def kernel(keys: Keys, *args: object, **kwargs: object) -> object:
-        caller_args = args
-        for at in places:
-            if not isinstance(args[at], torch.Tensor):
-                args = with_tensor(args, at)
-        if current() is None:
-            return original(keys, *args, **kwargs)
-        kind = describe(caller_args, kwargs)
+    def compute(
+        kind: Kind,
+        caller_args: tuple[object, ...],
+        keys: Keys,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> object:
         with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():
-            reason, to_aten, promotes, forms, replays = ways.get(kind) or way_of(kind, caller_args, args, kwargs)
+            reason, to_aten, promotes, forms, replays, _ = ways.get(kind) or way_of(kind, caller_args, args, kwargs)
             if reason:
                 return _refused(name, reason, original, keys, args, kwargs)
             if to_aten or row.corrects:
@@ -136,13 +166,12 @@ def computing(name: str, row: OperatorRow, stores: str, original: Function) -> F
                 args = tuple([promoted(value) for value in args])
             targets = [cast(Tensor, args[0])] if stores == "in place" else outs
 
-            def compute() -> Results:
+            def result() -> Results:
                 results = function(*args, **kwargs, **{"out": targets[0]} if writes and targets else {})
                 return results if forms is None or targets else as_expected(results, forms)
 
             try:
-                numbers = [kwargs[factor] for factor in FACTORS if factor in kwargs]
-                results = replays.computed(compute, (*args, *outs), numbers)
+                results = replays.computed(result, (*args, *outs), _factors(kwargs))
                 if stores == "new":
                     return results
                 store(results if isinstance(results, tuple) else (results,), targets, stores == "out")
@@ -151,7 +180,7 @@ def computing(name: str, row: OperatorRow, stores: str, original: Function) -> F
                 reason = error
             return _refused(name, reason, original, keys, args, {**kwargs, **dict(zip(out_names, outs, strict=True))})
 
-    return kernel
+    return compute
 
 
 def recording(name: str, row: OperatorRow, original: Function) -> Function:
@@ -201,7 +230,8 @@ class _Way(NamedTuple):
     """How a kernel treats calls with arguments of one kind.
 
     ``reason`` says why no row serves them. Else ATen computes them (``to_aten``), or the row's function. It gets
-    integers as floats if ``promotes``, and its results have the types and strides ``forms``. ``replays`` has its calls.
+    integers as floats if ``promotes``, and its results have the types and strides ``forms``. ``replays`` has its calls,
+    and if ``runs_again``, their results are those of the operator.
     """
 
     reason: UnservedError | None
@@ -209,6 +239,7 @@ class _Way(NamedTuple):
     promotes: bool = False
     forms: Forms | None = None
     replays: Replays = _NONE
+    runs_again: bool = False
 
 
 def refusing(name: str, key: str, original: Function) -> Function:

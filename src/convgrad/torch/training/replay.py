@@ -46,19 +46,28 @@ class Replays:
 
         All calls with the same settings have the same ones, except for the tensors, and for ``numbers`` of a map.
         """
-        settings = threads_of_call(), selection(), accuracy(None)
+        settings = _settings()
         if settings not in self._known:
             recording = Recording()
             with recorded(recording):
                 results = compute()
             self._known[settings] = _replay_of(recording, arguments, numbers, results)
             return results
-        replay = self._known[settings]
-        again = None if replay is None else replay(arguments, numbers)
+        again = self.again(arguments, numbers)
         if again is None:
             with recorded(None):
                 return compute()
         return again
+
+    def again(self, arguments: tuple[object, ...], numbers: Numbers) -> Results | None:
+        """Return the results of the recorded calls for these arguments; None if the operator must compute them."""
+        replay = self._known.get(_settings())
+        return None if replay is None else replay(arguments, numbers)
+
+
+def _settings() -> object:
+    """Return the settings that select code."""
+    return threads_of_call(), selection(), accuracy(None)
 
 
 class _Replay(NamedTuple):
@@ -76,6 +85,7 @@ class _Replay(NamedTuple):
     numbers: tuple[float | None, ...]  # those of a map, except that the caller's are None
     number_type: np.dtype[Any]
     constants: object
+    is_alone: bool  # whether no call needs other threads
 
     def __call__(self, arguments: tuple[object, ...], numbers: Numbers) -> Results | None:
         """Return the results, or None if an argument that is written to shares memory with another one."""
@@ -97,7 +107,11 @@ class _Replay(NamedTuple):
         for shape, strides, dtype in self.new:
             new.append(torch.empty_strided(shape, strides, dtype=dtype))
             bases.append(new[-1].data_ptr())
-        on(TORCH.pool, self._run, bases, (arguments, scratch, of_map, new, self.constants))
+        keep = arguments, scratch, of_map, new, self.constants
+        if self.is_alone:
+            self._run(bases, keep)
+        else:
+            on(TORCH.pool, self._run, bases, keep)
         if not self.is_tuple:
             return new[0] if new else cast(Tensor, arguments[cast(int, self.results[0])])
         tensors = *arguments, *new
@@ -178,6 +192,7 @@ def _replay_of(
         numbers=tuple(own),
         number_type=cast(Any, of_map.owner).dtype,
         constants=recording.constants,
+        is_alone=all(getattr(driver, "is_alone", False) for driver, _ in recording.calls),
     )
 
 

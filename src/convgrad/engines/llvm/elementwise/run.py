@@ -51,10 +51,10 @@ class PreparedStage:
 
 
 class PreparedDriver:
-    """The driver of stages and its arguments without addresses. A call of few bytes runs on one thread."""
+    """The driver of stages and its arguments without addresses. A call of few bytes ``is_alone``: it has one thread."""
 
     __slots__ = (
-        "_alone", "_arguments", "_driver", "_free", "_places", "_scratch_bytes", "_stages", "_threads", "_time_ms",
+        "_arguments", "_driver", "_free", "_places", "_scratch_bytes", "_stages", "_threads", "_time_ms", "is_alone",
     )  # fmt: skip
 
     def __init__(self, parts: tuple[PreparedStage, ...], threads: int, by_rows: int) -> None:
@@ -76,7 +76,7 @@ class PreparedDriver:
         self._threads, traffic = min(threads, max(counts)), _traffic(parts)
         self._time_ms = _machine(parts).for_traffic(traffic).traffic_ns(traffic) / 1e6 / self._threads
         self._scratch_bytes = max([stage.scratch_bytes for stage in parts])
-        self._alone = pools.needs_no_pool(self._threads, self._time_ms)
+        self.is_alone = pools.needs_no_pool(self._threads, self._time_ms)
         self._free: list[tuple[Words, int]] = []  # copies of the arguments that no call uses now, and their addresses
 
     def __call__(self, addresses: Sequence[int], keep: object) -> None:
@@ -84,7 +84,7 @@ class PreparedDriver:
         arguments, address = bound = taken(self._free, self._arguments)
         for place, struct, own in self._places:
             struct.pack_into(arguments, place, *addresses[own])
-        if not self._alone:
+        if not self.is_alone:
             run(self._driver, arguments, self._scratch_bytes, self._threads, self._time_ms, (keep, self._stages))
             return
         work(self._driver, address, self._scratch_bytes)
