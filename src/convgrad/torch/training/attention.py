@@ -43,7 +43,7 @@ def _attention(
     scores = torch.matmul(query, key.transpose(-1, -2))
     if is_causal:
         sees = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-        scores = scores.masked_fill(sees.logical_not(), -math.inf)
+        scores.masked_fill_(sees.logical_not(), -math.inf)
     if mask is None:
         return _Attention(query, key, value, factor, scores, None, torch.softmax(scores, -1))
     scores = scores + mask
@@ -97,12 +97,14 @@ def attention_backward(
     scale: float | None = None,
 ) -> tuple[Tensor, ...]:
     """Return the gradients of query, key and value. Heads that share a key or value are added."""
-    computed, gradient = _attention((query, key, value), is_causal, attn_mask, scale), grad_out.float()
+    computed = _attention((query, key, value), is_causal, attn_mask, scale)
+    gradient = grad_out.float().contiguous()
     of_shares = torch.matmul(gradient, computed.value.transpose(-1, -2))
     of_scores = torch.ops.aten._softmax_backward_data(of_shares, computed.shares, -1, torch.float32)
     of_query = torch.matmul(of_scores, computed.key) * computed.scale
-    of_key = torch.matmul(of_scores.transpose(-1, -2), computed.query)
-    of_value = torch.matmul(computed.shares.transpose(-1, -2), gradient)
+    # The transposes of scores would be large copies.
+    of_key = torch.matmul(computed.query.transpose(-1, -2), of_scores).transpose(-1, -2)
+    of_value = torch.matmul(gradient.transpose(-1, -2), computed.shares).transpose(-1, -2)
     return _heads_last(of_query.to(query.dtype)), _per_head(of_key, key), _per_head(of_value, value)
 
 
