@@ -103,6 +103,10 @@ KN2ROWS = [  # pads on both sides, phases of a stride, three nodes of 256 leaves
 ]  # fmt: skip
 FEW_POSITIONS = [f"FWD_D f32 NXC mb2ic{channels}ih3oc70oh1kh3ph0" for channels in (16, 17, 33, 64)]
 OWN_BIASES = ["FWD_B f32 NCX mb2ic40ih7oc24oh7kh1ph0", "FWD_B bf16 NCX mb1ic40ih11oc17oh11kh1ph0"]
+GROUPS_OF_ONE_IMAGE = [  # also products of a batch of matrices
+    "FWD_D f32 NCX g5mb1ic40ih7oc35oh7kh1ph0", "BWD_D f32 NCX g9mb1ic27iw66oc45ow66kw1pw0",
+    "FWD_D bf16 NCX g3mb1ic99iw35oc48ow35kw1pw0", "BWD_D f16 NCX g2mb1ic34ih5iw3oc66oh5ow3kh1kw1ph0pw0",
+]  # fmt: skip
 FEW_CHANNELS = [  # vectors of two to four channels are interleaved, and squares of more are transposed
     f"FWD_D {fmt} NCX:OIX mb2ic{channels}oc5ih2oh1kh2sh1ph0iw{width}ow{(width - 1) // stride + 1}kw1sw{stride}pw0"
     for channels in (2, 3, 4, 5, 6) for fmt in ("bf16", "f32", "f16")
@@ -193,7 +197,7 @@ KERNELS: dict[str, Callable[[Any], bool]] = {
 def rows() -> Iterator[Row]:
     lines = {
         "split-K": SPLIT_K, "depthwise": DEPTHWISE, "in place": IN_PLACE, "kn2row": KN2ROWS,
-        "weights in place": FEW_POSITIONS, "transposed GEMM": OWN_BIASES, "packed A": FEW_CHANNELS, "forward": AWAY,
+        "weights in place": FEW_POSITIONS, "transposed GEMM": [*OWN_BIASES, *GROUPS_OF_ONE_IMAGE], "packed A": FEW_CHANNELS, "forward": AWAY,
         PAIRED: [f"FWD_D bf16 NXC mb1ic{channels}ih4oc17oh4kh2sh2ph0" for channels in (19, 31, 3)],  # the last is odd
         "spatial stencil": [*VOLUMES, *ENDS, *geometries()],
     }  # fmt: skip

@@ -142,21 +142,27 @@ class ForwardNest:
     def transposed_gemm(self) -> ForwardNest | None:
         """Return the same sums with output channels as M, the positions of an image as N, and images as groups.
 
-        Return None if there are several taps or groups, or if the positions of an image are not one axis.
+        Return None if there are several taps, groups of several images, or if the positions of an image are not one
+        axis. Groups of one image stay groups.
         """
         real = [axis for axis in self.axes if axis.extent > 1]
-        if self.groups > 1 or not all(axis.identity for axis in self.axes) or not 0 < len(real) <= 2:
+        if not all(axis.identity for axis in self.axes) or not 0 < len(real) <= 2:
             return None
         *images, positions = real
-        groups, data, out = (images[0].extent, images[0].data, images[0].out) if images else (1, 0, 0)
-        _, by_n, by_k = self.weights
+        group, by_n, by_k = self.weights
+        if self.groups == 1:
+            groups, group, data, out = (images[0].extent, 0, images[0].data, images[0].out) if images else (1, 0, 0, 0)
+        elif not images and not self.bias:
+            groups, data, out = self.groups, self.data[0], self.out[0]
+        else:
+            return None
         channels = identity(self.n, by_n, self.out[1])
         return replace(
             self,
             groups=groups,
             n=positions.extent,
             axes=(*(ONE_POSITION,) * (MIN_AXES - 1), channels),
-            data=(0, by_k),
+            data=(group, by_k),
             out=(out, positions.out),
             weights=(data, positions.data, self.data[1]),
         )
