@@ -343,4 +343,4 @@ class TransposedGemmPlan(GemmPlan):
     @property
     def dimensions(self) -> tuple[str, str, str]:
         """The names of the divided dimensions, of which the second is N and the third is M."""
-        return ("images", "positions", "results")
+        return ("images or groups", "positions", "results")
