@@ -197,7 +197,8 @@ KERNELS: dict[str, Callable[[Any], bool]] = {
 def rows() -> Iterator[Row]:
     lines = {
         "split-K": SPLIT_K, "depthwise": DEPTHWISE, "in place": IN_PLACE, "kn2row": KN2ROWS,
-        "weights in place": FEW_POSITIONS, "transposed GEMM": [*OWN_BIASES, *GROUPS_OF_ONE_IMAGE], "packed A": FEW_CHANNELS, "forward": AWAY,
+        "weights in place": FEW_POSITIONS, "transposed GEMM": [*OWN_BIASES, *GROUPS_OF_ONE_IMAGE],
+        "packed A": FEW_CHANNELS, "forward": AWAY,
         PAIRED: [f"FWD_D bf16 NXC mb1ic{channels}ih4oc17oh4kh2sh2ph0" for channels in (19, 31, 3)],  # the last is odd
         "spatial stencil": [*VOLUMES, *ENDS, *geometries()],
     }  # fmt: skip

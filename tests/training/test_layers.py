@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from convgrad.torch import same_bits
 from tests.training.digests import digest
@@ -133,6 +135,59 @@ def test_second_gradients_of_recurrent_layers(kind: type[nn.LSTM | nn.GRU]) -> N
         found = second(layer, x)
     exact = second(copy.deepcopy(layer).double(), x.detach().double().requires_grad_())
     torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_recurrent_layers_in_forward_mode_and_tracing(kind: type[nn.LSTM | nn.GRU]) -> None:
+    torch.manual_seed(0)
+    layer, x = kind(INPUTS, HIDDEN), torch.randn(T, N, INPUTS)
+
+    def run(values: torch.Tensor) -> torch.Tensor:
+        return layer(values)[0].square().sum()
+
+    with same_bits():
+        expected = run(x)
+        value, slope = torch.func.jvp(run, (x,), (torch.ones_like(x),))
+        gradient = torch.func.grad(run)(x)
+        traced = make_fx(run)(x)
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            assert layer(mode.from_tensor(x))[0].shape == (T, N, HIDDEN)
+    assert torch.equal(value, expected)
+    torch.testing.assert_close(slope, gradient.sum())
+    assert "_thnn" not in traced.code
+    torch.testing.assert_close(traced(x), expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [(nn.LSTM, torch.bfloat16), (nn.GRU, torch.bfloat16), (nn.GRU, torch.float16)]
+)
+def test_recurrent_layers_in_autocast(kind: type[nn.LSTM | nn.GRU], dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    layer, x = kind(INPUTS, HIDDEN), torch.randn(T, N, INPUTS)
+    with torch.autocast("cpu", dtype=dtype):
+        plain = layer(x)[0]
+        with same_bits():
+            found = layer(x)[0]
+    assert found.dtype == plain.dtype
+    torch.testing.assert_close(found, plain, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("shape", "start", "count", "match"),
+    [
+        ((T, N, INPUTS), (1, N, HIDDEN), 3, "incorrect number of RNN parameters"),
+        ((N, INPUTS), (1, N, HIDDEN), 4, None),
+        ((0, N, INPUTS), (1, N, HIDDEN), 4, "sequence length to be larger than 0"),
+    ],
+)
+def test_arguments_of_gru_are_refused_as_by_pytorch(shape: Any, start: Any, count: int, match: str | None) -> None:
+    weights = [torch.ones(3 * HIDDEN, INPUTS), torch.ones(3 * HIDDEN, HIDDEN), *[torch.ones(3 * HIDDEN)] * 2][:count]
+    arguments = torch.ones(shape), torch.ones(start), weights, True, 1, 0.0, True, False, False
+    with pytest.raises((RuntimeError, IndexError), match=match) as theirs:
+        torch.gru(*arguments)
+    with same_bits(), pytest.raises(type(theirs.value), match=match):
+        torch.gru(*arguments)
 
 
 def test_a_gradient_of_lstm_after_the_block() -> None:

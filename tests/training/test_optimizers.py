@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.optim import optimizer
 
 from convgrad.torch import fingerprint, same_bits
 from convgrad.torch.training import hooks, numbers, optimizers
@@ -108,10 +109,14 @@ def test_fused_steps_have_the_bits_of_unfused_ones(
         with see:
             found = _of_network(name, options | more)
         assert any("_fused_" in call for call in calls)
-        monkeypatch.setattr(hooks, "_has_bits_of_fused_step", lambda *_: False)
+        monkeypatch.setattr(hooks, "has_bits_of_fused_step", lambda *_: False)
         assert _of_network(name, options | more) == found
         if more != {"foreach": True}:
             assert _of_network(name, options | more | {"fused": name != "SGD"}) == found
+
+
+class Wrapped(torch.Tensor):
+    """A tensor whose operators a user may have defined one by one."""
 
 
 UNFUSED: dict[str, dict[str, Any]] = {
@@ -120,19 +125,112 @@ UNFUSED: dict[str, dict[str, Any]] = {
     "f64": {"dtype": torch.float64},
     "capturable": {"capturable": True},
     "differentiable": {"differentiable": True},
-    "no gradient before a closure": {"gradient": None, "closure": True},
+    "a number beyond f32": {"eps": 1e39},
     "a sparse gradient": {"gradient": torch.ones(3).to_sparse()},
+    "a subclass of tensors": {"gradient": torch.ones(3).as_subclass(Wrapped)},
+    "a state in 16 bits": {"state": torch.bfloat16},
+    "a state in f64": {"state": torch.float64},
 }
 
 
 @pytest.mark.parametrize("name", UNFUSED)
 def test_other_steps_are_not_fused(name: str) -> None:
     case = dict(UNFUSED[name])
-    dtype, closure = case.pop("dtype", torch.float32), case.pop("closure", False)
+    dtype, of_state = case.pop("dtype", torch.float32), case.pop("state", None)
     x = torch.nn.Parameter(torch.ones(3, dtype=dtype))
     x.grad = case.pop("gradient", torch.ones(3, dtype=dtype))
     rule = torch.optim.Adam([x], **{"lr": 0.5, **case})
-    assert not hooks._has_bits_of_fused_step(rule, rule.param_groups[0], closure)
+    if of_state is not None:
+        rule.step()
+        rule.state[x]["exp_avg_sq"] = rule.state[x]["exp_avg_sq"].to(of_state)
+    assert not hooks.has_bits_of_fused_step(rule, rule.param_groups[0])
+
+
+@pytest.mark.parametrize("of_class", [False, True])
+@pytest.mark.parametrize("after", [False, True])
+def test_hooks_of_the_user_see_the_group_as_it_is(after: bool, of_class: bool) -> None:
+    x = torch.nn.Parameter(torch.ones(3))
+    x.grad, seen = torch.ones(3), list[object]()
+    rule = torch.optim.SGD([x], lr=0.5)
+    kind = "post" if after else "pre"
+    register = (
+        getattr(optimizer, f"register_optimizer_step_{kind}_hook")
+        if of_class
+        else (getattr(rule, f"register_step_{kind}_hook"))
+    )
+    hook = register(lambda rule, *_: seen.append((rule.param_groups[0]["fused"], rule.param_groups[0]["foreach"])))
+    try:
+        with same_bits():
+            rule.step()
+    finally:
+        hook.remove()
+    assert seen == [(None, None)]
+    assert x.tolist() == [0.5] * 3
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
+def test_closures_see_the_group_as_it_is(kind: Any) -> None:
+    x, seen = torch.nn.Parameter(torch.ones(3)), list[object]()
+    rule = kind([x], lr=0.5)
+
+    def loss(fails: bool) -> torch.Tensor:
+        seen.append(rule.param_groups[0]["fused"])
+        rule.zero_grad()
+        result = (x * x).sum()
+        result.backward()
+        if fails:
+            raise KeyError
+        return result
+
+    with same_bits():
+        assert rule.step(lambda: loss(False)).item() == 3
+        rule.step(closure=lambda: loss(False))
+        with pytest.raises(KeyError):
+            rule.step(lambda: loss(True))
+        seen.append(rule.param_groups[0]["fused"])
+    assert seen == [None] * 4
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
+def test_a_graph_knows_that_a_step_changed_its_tensors(kind: Any) -> None:
+    x = torch.nn.Parameter(torch.ones(3))
+    rule = kind([x], lr=0.5)
+    with same_bits():
+        for _ in range(2):
+            loss = (x * x).sum()
+            x.grad = torch.ones(3)
+            rule.step()
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                loss.backward()
+        version = rule.state[x]["step"]._version if rule.state[x] else None
+    assert version is None or version >= 2
+
+
+def test_a_list_may_become_infinite_but_not_be_expanded() -> None:
+    tensors = [torch.ones(3), torch.ones(())]
+    with same_bits():
+        versions = [one._version for one in tensors]
+        torch._foreach_add_(tensors, 1e39)
+        assert all(one._version > version for one, version in zip(tensors, versions, strict=True))
+        with pytest.raises(RuntimeError, match="single memory location"):
+            torch._foreach_add_([torch.ones(1).expand(3)], 1.0)
+    assert tensors[0].tolist() == [float("inf")] * 3
+
+
+def test_steps_may_have_fractions() -> None:
+    def trained() -> str:
+        x = torch.nn.Parameter(torch.ones(3))
+        x.grad = torch.ones(3)
+        rule = torch.optim.Adam([x], lr=0.5)
+        rule.step()
+        rule.state[x]["step"] += 0.5
+        rule.step()
+        return fingerprint([x])
+
+    with same_bits(), pytest.MonkeyPatch.context() as patch:
+        found = trained()
+        patch.setattr(hooks, "has_bits_of_fused_step", lambda *_: False)
+        assert found == trained()
 
 
 def test_a_step_is_fused_if_all_momentums_are_new_or_none_is() -> None:
@@ -142,9 +240,9 @@ def test_a_step_is_fused_if_all_momentums_are_new_or_none_is() -> None:
         x.grad = torch.ones(3)
         rule.step()
         y.grad = torch.ones(3)
-        assert not hooks._has_bits_of_fused_step(rule, rule.param_groups[0], False)
+        assert not hooks.has_bits_of_fused_step(rule, rule.param_groups[0])
         rule.step()
-    assert hooks._has_bits_of_fused_step(rule, rule.param_groups[0], False)
+    assert hooks.has_bits_of_fused_step(rule, rule.param_groups[0])
     assert (x.tolist(), y.tolist()) == ([-0.25] * 3, [0.5] * 3)
 
 
@@ -168,7 +266,7 @@ def test_the_types_of_a_state_are_those_of_pytorch(default: torch.dtype) -> None
 
 def test_groups_are_restored_after_a_step_that_raises() -> None:
     x = torch.nn.Parameter(torch.ones(3))
-    optimizer = torch.optim.Adam([x], lr=0.5, betas=(0.5, 0.75))
+    optimizer = torch.optim.NAdam([x], lr=0.5, betas=(0.5, 0.75))
     before = dict(optimizer.param_groups[0])
 
     def loss() -> float:

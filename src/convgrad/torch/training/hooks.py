@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch import Tensor
+from torch.autograd.graph import increment_version
+from torch.nn import Parameter
+from torch.optim import SGD, Adam, AdamW, Optimizer, optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from convgrad.formats import F32
 from convgrad.torch.training.numbers import SpecifiedFloat, specified
 
 Group = dict[str, Any]
 Replaced = list[tuple[Group, str, Any, Any]]  # groups of parameters, keys, the caller's values, and ours
+Call = tuple[tuple[Any, ...], dict[str, Any]]  # the arguments of a step
 _FUSED = {"fused": True, "foreach": False}
+_WITH_FUSED_STEPS = SGD, Adam, AdamW
 _STEP_OF_TENSORS = "capturable", "differentiable"  # options with which numbers of a step are tensors
+_NUMBERS = "lr", "weight_decay", "eps", "momentum", "dampening"
+_PLAIN = {Tensor, Parameter}
+_KINDS = {(torch.device("cpu"), torch.float32)}
 
 
 @contextmanager
@@ -33,27 +42,28 @@ def specified_steps(is_active: Callable[[], bool]) -> Iterator[None]:
         for group, key, value, ours in replaced:
             if group.get(key) is ours:
                 group[key] = value
+            if key == "fused":  # single operators tell autograd what they change
+                increment_version(_changed(optimizer, group))
         for state in optimizer.state.values() if any(type(ours) is not bool for *_, ours in replaced) else ():
             for key, value in state.items():
                 if type(value) is SpecifiedFloat:  # LBFGS keeps its rate there
                     state[key] = float(value)
 
-    def replace(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def replace(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         restore(optimizer)  # after a step that raised
         if not is_active():
-            return
-        has_closure = any(value is not None for value in (*args[1:], *kwargs.values()))
-        places = steps[optimizer] = []
-        for group in optimizer.param_groups:
-            if group.get("fused"):
-                continue
-            if _has_bits_of_fused_step(optimizer, group, has_closure):
-                places += [(group, key, group[key], ours) for key, ours in _FUSED.items()]
-            else:
-                items = [(key, value, specified(value)) for key, value in group.items()]
-                places += [(group, key, value, ours) for key, value, ours in items if value is not ours]
-        for group, key, _, ours in places:
-            group[key] = ours
+            return None
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None or type(optimizer) not in _WITH_FUSED_STEPS:
+            steps[optimizer] = _replaced(optimizer)
+            return None
+
+        def computed() -> Any:  # first, because a closure computes the gradients
+            loss = closure()
+            steps[optimizer] = _replaced(optimizer)
+            return loss
+
+        return (args[0], computed), {}
 
     hooks = register_optimizer_step_pre_hook(replace), register_optimizer_step_post_hook(restore)
     try:
@@ -65,26 +75,60 @@ def specified_steps(is_active: Callable[[], bool]) -> Iterator[None]:
             restore(optimizer)
 
 
-def _has_bits_of_fused_step(optimizer: Optimizer, group: Group, has_closure: bool) -> bool:
+def _replaced(rule: Optimizer) -> Replaced:
+    """Change the groups of an optimizer for a step, and return what was changed."""
+    places: Replaced = []
+    for group in rule.param_groups:
+        if group.get("fused"):
+            continue
+        if has_bits_of_fused_step(rule, group):
+            places += [(group, key, group[key], ours) for key, ours in _FUSED.items()]
+        else:
+            items = [(key, value, specified(value)) for key, value in group.items()]
+            places += [(group, key, value, ours) for key, value, ours in items if value is not ours]
+    for group, key, _, ours in places:
+        group[key] = ours
+    return places
+
+
+def has_bits_of_fused_step(rule: Optimizer, group: Group) -> bool:
     """Return whether a step has the same bits, and the same types of its state, if it is fused.
 
-    Steps in 16 bits have more roundings than fused ones. A closure may compute the gradients that are not there yet.
+    Steps in 16 bits have more roundings than fused ones. Hooks of the user may change gradients, or look at the group.
     """
-    if type(optimizer) not in (SGD, Adam, AdamW) or any(group.get(option) for option in _STEP_OF_TENSORS):
+    gradients = [parameter.grad for parameter in group["params"] if parameter.grad is not None]
+    is_other = type(rule) not in _WITH_FUSED_STEPS or any(group.get(option) for option in _STEP_OF_TENSORS)
+    if is_other or not gradients:
         return False
-    numbers = group["lr"], group["weight_decay"], *group.get("betas", ())
-    is_of_numbers = all(isinstance(number, float | int) for number in numbers)
-    if not is_of_numbers or torch.get_default_dtype() != torch.float32:  # the latter is the type of Adam's count
+    numbers = *[group[name] for name in _NUMBERS if name in group], *group.get("betas", ())
+    if not all([isinstance(number, float | int) and abs(number) <= F32.largest for number in numbers]):
         return False
-    pairs = [(parameter, parameter.grad) for parameter in group["params"]]
-    known = [pair for pair in pairs if pair[1] is not None]
-    if has_closure and len(known) < len(pairs):
+    if _has_other_hooks(rule) or torch.get_default_dtype() != torch.float32:  # the type of Adam's count
         return False
-    if any(
-        [tensor.dtype != torch.float32 or tensor.is_sparse or not tensor.is_cpu for pair in known for tensor in pair]
-    ):
-        return False
-    if type(optimizer) is not SGD or not group["momentum"]:
+    tensors = _changed(rule, group) + gradients
+    of_kinds = Optimizer._group_tensors_by_device_and_dtype([tensors])
+    is_plain = {*of_kinds} <= _KINDS and {*map(type, tensors)} <= _PLAIN and not any([x.is_sparse for x in gradients])
+    return is_plain and len({*map(id, tensors)}) == len(tensors) and _is_first_for_all_or_none(rule, group)
+
+
+def _is_first_for_all_or_none(rule: Optimizer, group: Group) -> bool:
+    """Return whether all momentums are new, or none is: a fused step has one formula for all parameters."""
+    if type(rule) is not SGD or not group["momentum"]:
         return True
-    are_first = {optimizer.state.get(parameter, {}).get("momentum_buffer") is None for parameter, _ in known}
-    return len(are_first) < 2  # a fused step is the first one for all parameters, or for none
+    parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+    are_first = {rule.state.get(parameter, {}).get("momentum_buffer") is None for parameter in parameters}
+    return len(are_first) < 2
+
+
+def _changed(rule: Optimizer, group: Group) -> list[Tensor]:
+    """Return the tensors that a step changes: parameters with a gradient, and their state."""
+    parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+    states: Sequence[dict[str, Any]] = [rule.state[parameter] for parameter in parameters if parameter in rule.state]
+    return [*parameters, *[value for state in states for value in state.values() if isinstance(value, Tensor)]]
+
+
+def _has_other_hooks(rule: Optimizer) -> bool:
+    """Return whether an optimizer's steps call hooks besides those of a block."""
+    shared = optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks
+    own = rule._optimizer_step_pre_hooks, rule._optimizer_step_post_hooks
+    return any(len(hooks) > 1 for hooks in shared) or any(own)

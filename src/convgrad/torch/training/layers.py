@@ -61,9 +61,9 @@ def lstm(
     of_steps, outputs = linear(steps, weight_ih, bias_ih if has_biases else None).unbind(0), list[Tensor]()
     for of_input in reversed(of_steps) if reverse else of_steps:
         of_h = linear(h, weight_hh, bias_hh if has_biases else None)
-        if of_h.dtype == torch.float32:
+        if of_h.dtype == torch.float32 and _has_cells():
             h, c, _ = torch.ops.aten._thnn_fused_lstm_cell(of_input, of_h, c)
-        else:  # rounds after each operation, as PyTorch does on processors without oneDNN's kernel
+        else:  # in 16 bits, rounds after each operation, as PyTorch does on processors without oneDNN's kernel
             i, f, g, o = (of_h + of_input).unsafe_chunk(4, 1)
             c = f.sigmoid() * c + i.sigmoid() * g.tanh()
             h = o.sigmoid() * c.tanh()
@@ -94,15 +94,15 @@ def gru(
     original: Function,
 ) -> tuple[Tensor, Tensor]:
     """Return the values of h of the last layer after each step, and the last ones of all layers and directions."""
-    if input.dtype != torch.float32:  # rounds after each operation, as LSTM does
+    of_direction, directions = 4 if has_biases else 2, 1 + bidirectional
+    has_sizes = input.dim() == hx.dim() == 3 and input.numel() and len(params) == num_layers * directions * of_direction
+    if input.dtype != torch.float32 or not has_sizes or not _has_cells():  # also those that PyTorch refuses
         results: tuple[Tensor, Tensor] = original(
             input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first
         )
         return results
     steps, last = input.transpose(0, 1) if batch_first else input, []
-    of_direction = 4 if has_biases else 2
     all_weights = [params[at : at + of_direction] for at in range(0, len(params), of_direction)]
-    directions = 1 + bidirectional
     for layer in range(num_layers):
         layers = range(layer * directions, (layer + 1) * directions)
         outputs = [_gru_direction(steps, hx[at], all_weights[at], at % 2 == 1 and bidirectional) for at in layers]
@@ -111,6 +111,17 @@ def gru(
         if dropout and train and layer < num_layers - 1:
             steps = functional.dropout(steps, dropout)
     return steps.transpose(0, 1) if batch_first else steps, torch.stack(last)
+
+
+def _has_cells() -> bool:
+    """Return whether steps can be single operators, which have no rules for forward mode, tracing and autocast."""
+    modes = torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.PROXY
+    return (
+        torch.autograd.forward_ad._current_level < 0
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and not any(torch._C._get_dispatch_mode(mode) for mode in modes)
+        and not torch.is_autocast_enabled("cpu")
+    )
 
 
 def _gru_direction(steps: Tensor, h: Tensor, weights: Sequence[Tensor], reverse: bool) -> Tensor:

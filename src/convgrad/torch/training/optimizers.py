@@ -9,10 +9,12 @@ from typing import NotRequired, TypedDict, Unpack
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
+from convgrad.formats import F32
 from convgrad.spec.elementwise.steps import adam_name, sgd_name
 from convgrad.torch.training.numbers import power
-from convgrad.torch.training.row import row
+from convgrad.torch.training.row import ELEMENTWISE, row
 from convgrad.torch.training.tensors import update_lists
 
 Tensors = Sequence[Tensor]
@@ -50,10 +52,19 @@ def _has_other_types(self: Tensors, scalar: float) -> bool:
     return any([tensor.dtype != torch.float32 for tensor in self])
 
 
-@row("_foreach_add_.Scalar", formula="self + scalar for each tensor", bound="u abs(result)", passed_on=_has_other_types)
+@row(
+    "_foreach_add_.Scalar",
+    formula="self + scalar for each tensor",
+    bound="u abs(result)",
+    types=ELEMENTWISE,
+    passed_on=_has_other_types,
+)
 def add_to_each(self: Tensors, scalar: float) -> None:
     """Add a number to each tensor of a list, for example to the numbers of their steps, in one call of a driver."""
+    if abs(scalar) > F32.largest:
+        scalar = math.copysign(math.inf, scalar)
     update_lists("add", [self], (scalar, 1.0), 1)
+    increment_version(self)
 
 
 def _gradients(gradients: Tensors, options: StepOptions) -> Tensors:
@@ -112,7 +123,7 @@ def _adam(decoupled: bool) -> Callable[..., None]:
         name = adam_name(kind, is_low, amsgrad)
         lists = [self, exp_avgs, exp_avg_sqs, max_exp_avg_sqs if amsgrad else exp_avg_sqs]
         lists.append(_gradients(grads, options))
-        steps = [int(step_count.item()) for step_count in state_steps]
+        steps = [step_count.item() for step_count in state_steps]
         for number in (numbers := dict.fromkeys(steps)):
             corrections = 1 - power(beta1, number), 1 - power(beta2, number)
             averages = weight if is_low else 1 - weight, beta2, 1 - beta2

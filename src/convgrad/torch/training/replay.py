@@ -30,6 +30,7 @@ from convgrad.torch.training.tensors import memory_bytes, read_address, rounded,
 _Place = tuple[int, int]  # the number of a base address, and an offset from it
 _ABSOLUTE, _SCRATCH, _NUMBERS, _FIRST = range(4)  # numbers of base addresses; the last one is that of a tensor
 Numbers = Sequence[object]
+_SETTINGS = 16  # settings whose calls are kept for each kind
 _NOTHING = np.empty(0, np.uint8)
 
 
@@ -51,6 +52,8 @@ class Replays:
             recording = Recording()
             with recorded(recording):
                 results = compute()
+            if len(self._known) >= _SETTINGS:
+                self._known.clear()
             self._known[settings] = _replay_of(recording, arguments, numbers, results)
             return results
         again = self.again(arguments, numbers)

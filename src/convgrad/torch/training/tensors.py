@@ -151,6 +151,11 @@ def _grouped(kinds: tuple[Kind, ...], unlike: tuple[int, ...]) -> tuple[Groups, 
     groups, strided = Groups(), []
     for at, (dtype, shape, strides) in enumerate(kinds):
         size = shape.numel()
+        if size and _span(shape, strides) < size:
+            raise RuntimeError(
+                "unsupported operation: more than one element of the written-to tensor refers to a single memory "
+                "location. Please clone() the tensor before performing the operation."
+            )
         if size and (at in unlike or dtype not in SUMMED or _span(shape, strides) != size):
             strided.append(at)
         elif size:
