@@ -307,7 +307,7 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
     ),
     "_thnn_fused_gru_cell": (lambda d: (d(5, 21), d(5, 21), d(5, 7)), {}),
     "_thnn_fused_gru_cell_backward": (lambda d: (d(5, 7), d(5, 35), False), {}),
-    "_foreach_add_.Scalar": (lambda d: ([d(5, 7), d(3)], 2.0), {}),
+    "_foreach_add_.Scalar": (lambda d: ([d(5, 7), *[d(3) for _ in range(8)]], 2.0), {}),
     "_fused_sgd_": (
         lambda d: ([d(5, 7), d(3)], [d(5, 7), d(3)], [d(5, 7), d(3)]),
         {"weight_decay": 0.25, "momentum": 0.5, "lr": 0.125, "dampening": 0.25, "nesterov": False, "maximize": False,

@@ -206,14 +206,15 @@ def test_a_graph_knows_that_a_step_changed_its_tensors(kind: Any) -> None:
     assert version is None or version >= 2
 
 
-def test_a_list_may_become_infinite_but_not_be_expanded() -> None:
-    tensors = [torch.ones(3), torch.ones(())]
+@pytest.mark.parametrize("count", [2, 9])
+def test_a_list_may_become_infinite_but_not_be_expanded(count: int) -> None:
+    tensors = [torch.ones(3), *[torch.ones(()) for _ in range(count - 1)]]
     with same_bits():
         versions = [one._version for one in tensors]
         torch._foreach_add_(tensors, 1e39)
         assert all(one._version > version for one, version in zip(tensors, versions, strict=True))
         with pytest.raises(RuntimeError, match="single memory location"):
-            torch._foreach_add_([torch.ones(1).expand(3)], 1.0)
+            torch._foreach_add_([*tensors[1:], torch.ones(1).expand(3)], 1.0)
     assert tensors[0].tolist() == [float("inf")] * 3
 
 

@@ -18,6 +18,7 @@ from convgrad.torch.training.row import ELEMENTWISE, row
 from convgrad.torch.training.tensors import update_lists
 
 Tensors = Sequence[Tensor]
+_FEW = 8  # tensors, for which single calls take less time than a call on lists
 
 
 class StepOptions(TypedDict):
@@ -61,6 +62,10 @@ def _has_other_types(self: Tensors, scalar: float) -> bool:
 )
 def add_to_each(self: Tensors, scalar: float) -> None:
     """Add a number to each tensor of a list, for example to the numbers of their steps, in one call of a driver."""
+    if len(self) < _FEW:
+        for tensor in self:
+            tensor.add_(scalar)
+        return
     if abs(scalar) > F32.largest:
         scalar = math.copysign(math.inf, scalar)
     update_lists("add", [self], (scalar, 1.0), 1)
