@@ -25,14 +25,18 @@ class IndexedSpec:
 
 
 def arguments_of(spec: IndexedSpec) -> Record:
-    """Return the arguments of the tasks. The columns are cut into ``blocks`` of ``task_width``."""
-    numbers = Record("places", "count", "width", "blocks", "task_width")
+    """Return the arguments of the tasks. Task n of ``parts``, a power of two, adds to each place n + k * parts.
+
+    The columns are cut into ``blocks`` of ``task_width``.
+    """
+    numbers = Record("places", "count", "width", "parts", "blocks", "task_width")
     return addresses("sums", "index", "rows") + numbers
 
 
 def emit_task(f: Function, spec: IndexedSpec, a: Named, task: Value) -> None:
-    """Emit the additions to a block of columns of one matrix of sums. A row outside of the sums is not added."""
-    matrix, block = f.divided(task, a.blocks)
+    """Emit the additions to some places and columns of one matrix of sums. A row outside of the sums is not added."""
+    rest, block = f.divided(task, a.blocks)
+    matrix, part = f.divided(rest, a.parts)
     begin = block * a.task_width
     width, row = f.min(a.task_width, a.width - begin), a.width * F32_BYTES
     sums, rows = (
@@ -41,7 +45,8 @@ def emit_task(f: Function, spec: IndexedSpec, a: Named, task: Value) -> None:
     )
     with f.loop(a.count) as loop:
         place = f.load("i64", f.at(a.index, loop.index * _PLACE_BYTES))
-        with f.when(f.compare("ult", place, a.places)):
+        own = f.op("i64", f"and {place}, {(a.parts - 1).name}")
+        with f.when(f.compare("eq", own, part)), f.when(f.compare("ult", place, a.places)):
             total, term = f.at(sums, place * row), f.at(rows, loop.index * row)
 
             def add(first: Value, vectors: int, mask: Value | None) -> None:

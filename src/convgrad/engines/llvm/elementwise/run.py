@@ -244,10 +244,12 @@ def combinations_stage(isa: Isa, axis: Combinations, by_rows: int = 0) -> Prepar
 def indexed_stage(isa: Isa, sums: Extents, count: int, threads: int) -> PreparedStage:
     """Return the stage that adds ``count`` rows to each matrix of sums. Its addresses: sums, index, rows."""
     matrices, places, width = sums
-    task_width = -(-width // (threads * _INDEXED_COLUMNS)) * _INDEXED_COLUMNS
+    wanted = -(-TASKS_PER_THREAD * threads // matrices) if threads > 1 and width >= _INDEXED_COLUMNS else 1
+    parts = 1 << min(places, wanted).bit_length() - 1
+    task_width = -(-width // (-(-wanted // parts) * _INDEXED_COLUMNS)) * _INDEXED_COLUMNS
     blocks = -(-width // task_width)
-    values = {"places": places, "count": count, "width": width}
-    values |= {"blocks": blocks, "task_width": task_width, "task_count": matrices * blocks}
+    values = {"places": places, "count": count, "width": width, "parts": parts}
+    values |= {"blocks": blocks, "task_width": task_width, "task_count": matrices * parts * blocks}
     spec = indexed.IndexedSpec(isa, min(isa.lanes, 1 << width.bit_length() - 1))
     return PreparedStage(spec, values, matrices * count * width * _INDEXED_TRAFFIC)
 
