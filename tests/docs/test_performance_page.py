@@ -137,7 +137,11 @@ def test_cliffs_are_those_of_the_committed_runs() -> None:
 
 @pytest.mark.parametrize(
     ("file", "processor"),
-    [("torch_steps_xeon.csv", "Intel Xeon with AMX, older kernels"), ("torch_steps.csv", "AMD EPYC (Zen 5)")],
+    [
+        ("torch_steps_xeon.csv", "Intel Xeon with AMX, older kernels"),
+        ("torch_steps.csv", "AMD EPYC (Zen 5)"),
+        ("torch_steps_zen4.csv", "AMD EPYC (Zen 4)"),
+    ],
 )
 def test_training_steps_are_those_of_the_committed_runs(file: str, processor: str) -> None:
     columns = [f"{name}_ratio" for name in ("convgrad", "max_error_64")]
@@ -148,11 +152,16 @@ def test_training_steps_are_those_of_the_committed_runs(file: str, processor: st
         all_ratios.setdefault(row["format"], []).append([float(row[column]) for column in columns])
         lines.setdefault(row["network"], []).extend(f"{float(row[column]):.2f}" for column in columns)
         own.setdefault(row["format"], []).append(float(row["own_threads_ratio"]))
-    assert len(lines) == 9
-    if "older kernels" not in processor:  # only means of these are on the pages
+    assert len(lines) == (15 if "zen4" in file else 9)
+    if file == "torch_steps.csv":  # only means of the others are on the pages
         assert "\n".join(f"| {name} | {' | '.join(cells)} |" for name, cells in lines.items()) in SERIES
     means = {memory_format: f"{geometric_mean(ratios):.2f}" for memory_format, ratios in own.items()}
     assert f"the means are {means['contiguous']} (contiguous) and {means['channels_last']} (channels_last)." in WORDS
+    if "zen4" in file:
+        low, second = sorted(rows_of(file), key=lambda row: float(row["convgrad_ratio"]))[:2]
+        words = [f"{float(row['convgrad_ratio']):.2f} ({row['network']})" for row in (low, second)]
+        assert f"the smallest ratios on PyTorch's threads are {' and '.join(words)}, both in {low['format']}" in WORDS
+        assert low["format"] == second["format"]
     cells = [f"{geometric_mean(column):.2f}" for ratios in all_ratios.values() for column in zip(*ratios, strict=True)]
     assert list(all_ratios) == ["contiguous", "channels_last"]
     assert f"| {processor} | {' | '.join(cells)} |" in PAGE
@@ -398,3 +407,15 @@ def test_gains_of_measured_plans_are_those_of_the_committed_run() -> None:
     assert words in " ".join(text.split())
     words = f"Single f32 layers became {min(gains):.2f} to {max(gains):.2f} times as fast on"
     assert words in " ".join(text.split())
+    other = rows_of("tuned_zen4.csv")
+    gains, classes = [float(row["gain"]) for row in other], dict[tuple[str, str], list[float]]()
+    for row in other:
+        direction = row["problem"].removeprefix("deconv ").split()[0]
+        classes.setdefault((row["suite"], direction), []).append(float(row["gain"]))
+    above = {name: mean for name, of_class in classes.items() if (mean := geometric_mean(of_class)) > 1.05}
+    assert {*above} == {("depthwise", "BWD_W")}
+    words = (
+        f"became {min(gains):.2f} to {max(gains):.2f} times as fast. Only depthwise weight gradients gain more than 5 %"
+    )
+    assert words in " ".join(text.split())
+    assert f"there, {100 * (above['depthwise', 'BWD_W'] - 1):.0f} % on average." in " ".join(text.split())
