@@ -111,6 +111,12 @@ def test_costs_of_arrays_parts_and_pauses() -> None:
     ratios = [[float(row["ratio"]) for row in idle if row["gap_ms"] == gap] for gap in ("0", "20")]
     at_once, after = (f"{min(each):.2f} to {max(each):.2f} times" for each in ratios)
     assert f"two threads take {at_once} as long as one, but {after} after pauses of 20 ms" in WORDS
+    shares = []
+    for name in ("after_a_rest_zen4.csv", "after_a_rest_zen4_calibrated.csv"):
+        of_layer = [row for row in rows_of(name) if row["layer"] == "depthwise 4x56x56x144" and row["gap_ms"] != "0"]
+        shares.append(100 * max(float(row["slow"]) for row in of_layer))
+    assert f"in up to {shares[0]:.0f} % of calls after a pause (`" in WORDS
+    assert f"after `convgrad calibrate` in up to {shares[1]:.1f} % (`" in WORDS
 
 
 CLIFFS = ("cliffs_f32.csv", "cliffs_forward_f32.csv", "cliffs_data_gradient_f32.csv")
