@@ -102,7 +102,7 @@ def computing(name: str, row: OperatorRow, stores: str, original: Function) -> F
         way = ways.get(kind)
         if way is not None and way.to_aten:
             return original(keys, *args, **kwargs)
-        if way is not None and way.runs_again:
+        if way is not None and way.is_replayed:
             results = way.replays.again(args, _factors(kwargs))
             if results is not None:
                 return results
@@ -143,8 +143,8 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function, way
         forms = None if is_free else _forms(checked, caller_args, kwargs, caller_args is not args)
         if len(ways) >= _KINDS:
             ways.clear()
-        runs_again = stores == "new" and not (to_aten or promotes or row.corrects)
-        ways[kind] = _Way(None, to_aten, promotes, forms, Replays(), runs_again)
+        is_replayed = stores == "new" and not (to_aten or promotes or row.corrects)
+        ways[kind] = _Way(None, to_aten, promotes, forms, Replays(), is_replayed)
         return ways[kind]
 
     def compute(
@@ -231,7 +231,7 @@ class _Way(NamedTuple):
 
     ``reason`` says why no row serves them. Else ATen computes them (``to_aten``), or the row's function. It gets
     integers as floats if ``promotes``, and its results have the types and strides ``forms``. ``replays`` has its calls,
-    and if ``runs_again``, their results are those of the operator.
+    and if ``is_replayed``, their results are those of the operator.
     """
 
     reason: UnservedError | None
@@ -239,7 +239,7 @@ class _Way(NamedTuple):
     promotes: bool = False
     forms: Forms | None = None
     replays: Replays = _NONE
-    runs_again: bool = False
+    is_replayed: bool = False
 
 
 def refusing(name: str, key: str, original: Function) -> Function:

@@ -35,8 +35,8 @@ def arguments_of(spec: IndexedSpec) -> Record:
 
 def emit_task(f: Function, spec: IndexedSpec, a: Named, task: Value) -> None:
     """Emit the additions to some places and columns of one matrix of sums. A row outside of the sums is not added."""
-    rest, block = f.divided(task, a.blocks)
-    matrix, part = f.divided(rest, a.parts)
+    outer, block = f.divided(task, a.blocks)
+    matrix, part = f.divided(outer, a.parts)
     begin = block * a.task_width
     width, row = f.min(a.task_width, a.width - begin), a.width * F32_BYTES
     sums, rows = (
