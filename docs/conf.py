@@ -14,7 +14,8 @@ import convgrad
 
 # What convgrad.torch, .jax and .dask import stands in for itself: signatures and docstrings need none of it.
 STAND_INS = (
-    "torch torch.autograd torch.nn torch.nn.modules torch.nn.modules.conv torch.nn.modules.lazy torch.nn.modules.linear"
+    "torch torch.autograd torch.autograd.graph torch.nn"
+    " torch.nn.modules torch.nn.modules.conv torch.nn.modules.lazy torch.nn.modules.linear"
     " torch.nn.parameter torch.nn.utils torch.nn.utils.parametrize torch.utils torch.utils._pytree"
     " torch.nn.modules.module torch.utils._python_dispatch torch.distributed torch.optim torch.optim.optimizer"
     " jax.extend.source_info_util torch.overrides torch.utils.flop_counter"
