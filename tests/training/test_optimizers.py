@@ -218,6 +218,14 @@ def test_a_list_may_become_infinite_but_not_be_expanded(count: int) -> None:
     assert tensors[0].tolist() == [float("inf")] * 3
 
 
+def test_a_refused_list_changes_no_tensor() -> None:
+    parameters, gradients = [torch.ones(3), torch.ones(3)], [torch.ones(3), torch.ones(3, dtype=torch.bfloat16)]
+    options = {"weight_decay": 0.0, "momentum": 0.0, "lr": 0.5, "dampening": 0.0, "nesterov": False, "maximize": False}
+    with same_bits(), pytest.raises(RuntimeError, match=r"expected torch\.float32"):
+        torch._fused_sgd_(parameters, gradients, [], is_first_step=False, **options)
+    assert torch.equal(torch.stack(parameters), torch.ones(2, 3))
+
+
 def test_steps_may_have_fractions() -> None:
     def trained() -> str:
         x = torch.nn.Parameter(torch.ones(3))

@@ -119,6 +119,10 @@ def update_lists(name: str, lists: Sequence[Sequence[Tensor]], numbers: Sequence
     distinct = {id(tensors): tensors for tensors in lists}  # a map may have an operand that it does not use
     kinds = [[*map(_kind, tensors)] for tensors in distinct.values()]
     unlike = [at for at, row in enumerate(zip(*kinds, strict=True)) if row.count(row[0]) < len(row)]
+    for at in unlike:
+        dtypes = [of_list[at][0] for of_list in kinds]
+        if dtypes.count(dtypes[0]) < len(dtypes):
+            raise RuntimeError(f"expected {dtypes[0]} as the parameter; got {dtypes[1:]}")
     groups, strided = _grouped(tuple(kinds[0]), tuple(unlike))
     written = {id(tensors) for tensors in lists[:results]}
     for dtype, (places, lengths) in groups.items():
@@ -133,9 +137,6 @@ def update_lists(name: str, lists: Sequence[Sequence[Tensor]], numbers: Sequence
         on(TORCH.pool, elementwise.compute_lists, *call)
     for at in strided:
         tensors = [of_list[at] for of_list in lists]
-        dtypes = [tensor.dtype for tensor in tensors]
-        if dtypes.count(dtypes[0]) < len(dtypes):
-            raise RuntimeError(f"expected {dtypes[0]} as the parameter; got {dtypes[1:]}")
         update(name, tensors[:results], *tensors, *numbers)
 
 
