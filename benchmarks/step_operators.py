@@ -90,7 +90,22 @@ def _of_networks() -> Iterator[tuple[str, str, int, Call]]:
         loss = functional.ctc_loss(letters.log_softmax(2), text, [100] * 16, [20] * 16)
         return torch.autograd.grad(loss, letters)
 
+    perceptron = torch.nn.Sequential(
+        torch.nn.Linear(784, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)
+    )
+    rule, digits, classes = torch.optim.Adam(perceptron.parameters()), torch.randn(64, 784), torch.arange(64) % 10
+
+    def trained() -> object:
+        rule.zero_grad()
+        functional.cross_entropy(perceptron(digits), classes).backward()
+        return rule.step()
+
+    parameters = [torch.nn.Parameter(torch.randn(64, 64)) for _ in range(160)]
+    for parameter in parameters:
+        parameter.grad = torch.randn(64, 64)
     named: dict[str, tuple[torch.Tensor, Call]] = {
+        "AdamW of 160 parameters": (torch.empty(160, 4096), torch.optim.AdamW(parameters).step),
+        "step of an MLP": (digits, trained),
         "fused attention": (heads, lambda: functional.scaled_dot_product_attention(heads, heads, heads)),
         "bilinear interpolation": (image, lambda: functional.interpolate(image, scale_factor=2, mode="bilinear")),
         "adaptive pooling to 7x7": (image, lambda: functional.adaptive_avg_pool2d(image, 7)),
