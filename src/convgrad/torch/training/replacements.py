@@ -155,7 +155,8 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function, way
         kwargs: dict[str, object],
     ) -> object:
         with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():
-            reason, to_aten, promotes, forms, replays, _ = ways.get(kind) or way_of(kind, caller_args, args, kwargs)
+            way = ways.get(kind) or way_of(kind, caller_args, args, kwargs)
+            reason, to_aten, promotes, forms, replays, is_replayed = way
             if reason:
                 return _refused(name, reason, original, keys, args, kwargs)
             if to_aten or row.corrects:
@@ -171,7 +172,9 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function, way
                 return results if forms is None or targets else as_expected(results, forms)
 
             try:
-                results = replays.computed(result, (*args, *outs), _factors(kwargs))
+                arguments, factors = (*args, *outs), _factors(kwargs)
+                known = None if is_replayed else replays.again(arguments, factors)
+                results = replays.computed(result, arguments, factors) if known is None else known
                 if stores == "new":
                     return results
                 store(results if isinstance(results, tuple) else (results,), targets, stores == "out")
@@ -231,7 +234,7 @@ class _Way(NamedTuple):
 
     ``reason`` says why no row serves them. Else ATen computes them (``to_aten``), or the row's function. It gets
     integers as floats if ``promotes``, and its results have the types and strides ``forms``. ``replays`` has its calls,
-    and if ``is_replayed``, their results are those of the operator.
+    and if ``is_replayed``, the kernel has tried them before.
     """
 
     reason: UnservedError | None

@@ -43,7 +43,7 @@ class Replays:
         self._known: dict[object, _Replay | None] = {}
 
     def computed(self, compute: Callable[[], Results], arguments: tuple[object, ...], numbers: Numbers) -> Results:
-        """Return the results of ``compute``, an operator that is called with these arguments.
+        """Return the results of ``compute``, an operator with these arguments, and record its first call.
 
         All calls with the same settings have the same ones, except for the tensors, and for ``numbers`` of a map.
         """
@@ -56,11 +56,8 @@ class Replays:
                 self._known.clear()
             self._known[settings] = _replay_of(recording, arguments, numbers, results)
             return results
-        again = self.again(arguments, numbers)
-        if again is None:
-            with recorded(None):
-                return compute()
-        return again
+        with recorded(None):
+            return compute()
 
     def again(self, arguments: tuple[object, ...], numbers: Numbers) -> Results | None:
         """Return the results of the recorded calls for these arguments; None if the operator must compute them."""
