@@ -9,10 +9,11 @@ from convgrad.torch.training.row import SUMMED, UnservedError, row
 from convgrad.torch.training.tensors import Operand, allocated, update
 
 _OF_OPERATIONS = "that of each operation"
-_BIASES = UnservedError("takes no biases", "Add them to the gates")
 
 
-def _check(gates: int, state: Tensor, *products: Tensor) -> None:
+def _check(gates: int, has_bias: bool, state: Tensor, *products: Tensor) -> None:
+    if has_bias:
+        raise UnservedError("takes no biases", "Add them to the gates")
     rows, size = state.shape
     wanted = (rows, gates * size), state.dtype
     kinds = [(tuple(tensor.shape), tensor.dtype) for tensor in products]
@@ -28,7 +29,7 @@ def _results(state: Tensor, *widths: int) -> list[Tensor]:
 
 @row(
     "_thnn_fused_lstm_cell",
-    formula="i, f, g, o = state_gates + input_gates; c = sigmoid(f) c + sigmoid(i) tanh(g); h = sigmoid(o) tanh(c)",
+    formula="i, f, g, o = hidden_gates + input_gates; c = sigmoid(f) c + sigmoid(i) tanh(g); h = sigmoid(o) tanh(c)",
     bound=_OF_OPERATIONS,
 )
 def lstm_cell(
@@ -39,9 +40,7 @@ def lstm_cell(
     state_bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the next h and c, and the gates."""
-    if input_bias is not None or state_bias is not None:
-        raise _BIASES
-    _check(4, cx, input_gates, state_gates)
+    _check(4, input_bias is not None or state_bias is not None, cx, input_gates, state_gates)
     h, c, workspace = _results(cx, 1, 1, 4)
     operands = *state_gates.chunk(4, 1), *input_gates.chunk(4, 1), cx
     update("lstm_cell", [h, c, *workspace.chunk(4, 1)], *operands)
@@ -57,9 +56,7 @@ def lstm_cell_backward(
     grad_hy: Tensor | None, grad_cy: Tensor | None, cx: Tensor, cy: Tensor, workspace: Tensor, has_bias: bool
 ) -> tuple[Tensor, Tensor, None]:
     """Return the gradients of the gates, of c, and none of the biases, which are none."""
-    if has_bias:
-        raise _BIASES
-    _check(4, cx, workspace)
+    _check(4, has_bias, cx, workspace)
     of_c, of_gates = _results(cx, 1, 4)
     gradients: list[Operand] = [0.0 if gradient is None else gradient for gradient in (grad_hy, grad_cy)]
     update("lstm_cell_backward", [of_c, *of_gates.chunk(4, 1)], *gradients, cx, cy, *workspace.chunk(4, 1))
@@ -80,9 +77,7 @@ def gru_cell(
     state_bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the next h, and what its gradient needs."""
-    if input_bias is not None or state_bias is not None:
-        raise _BIASES
-    _check(3, hx, input_gates, state_gates)
+    _check(3, input_bias is not None or state_bias is not None, hx, input_gates, state_gates)
     h, workspace = _results(hx, 1, 5)
     update("gru_cell", [h, *workspace.chunk(5, 1)], *state_gates.chunk(3, 1), *input_gates.chunk(3, 1), hx)
     return h, workspace
@@ -95,9 +90,7 @@ def gru_cell(
 )
 def gru_cell_backward(grad_hy: Tensor, workspace: Tensor, has_bias: bool) -> tuple[Tensor, Tensor, Tensor, None, None]:
     """Return the gradients of the gates and of h, and none of the biases, which are none."""
-    if has_bias:
-        raise _BIASES
-    _check(5, grad_hy, workspace)
+    _check(5, has_bias, grad_hy, workspace)
     of_h, of_input, of_last = _results(grad_hy, 1, 3, 3)
     targets = of_h, *of_input.chunk(3, 1), *of_last.chunk(3, 1)
     update("gru_cell_backward", targets, grad_hy, *workspace.chunk(5, 1))
