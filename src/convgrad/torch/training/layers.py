@@ -59,9 +59,10 @@ def lstm(
         raise UnservedError("has a definition only for LSTM, of sequences that are not packed", "Use nn.LSTM")
     shapes, (h, c) = (state.shape, cell.shape), (values.reshape(-1, size) for values in (state, cell))
     of_steps, outputs = linear(steps, weight_ih, bias_ih if has_biases else None).unbind(0), list[Tensor]()
+    is_one_operator = steps.dtype == torch.float32 and _has_cells()
     for of_input in reversed(of_steps) if reverse else of_steps:
         of_h = linear(h, weight_hh, bias_hh if has_biases else None)
-        if of_h.dtype == torch.float32 and _has_cells():
+        if is_one_operator:
             h, c, _ = torch.ops.aten._thnn_fused_lstm_cell(of_input, of_h, c)
         else:  # in 16 bits, rounds after each operation, as PyTorch does on processors without oneDNN's kernel
             i, f, g, o = (of_h + of_input).unsafe_chunk(4, 1)
