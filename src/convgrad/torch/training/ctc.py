@@ -75,8 +75,23 @@ def _losses(paths: _Paths, scores: Tensor) -> Tensor:
     return losses.masked_fill((steps == 0) & (lengths == 0), 0.0)
 
 
-def _emissions(log_probs: Tensor, paths: _Paths) -> Tensor:
-    return log_probs.clamp(min=NEVER).gather(2, paths.states.expand(len(log_probs), -1, -1))
+class _Forward(NamedTuple):
+    """The paths of all targets, the logarithms of their labels' probabilities, and what follows from these."""
+
+    paths: _Paths
+    emissions: Tensor
+    scores: Tensor
+    losses: Tensor
+
+
+def _forward(
+    log_probs: Tensor, targets: Tensor, input_lengths: Lengths, target_lengths: Lengths, blank: int
+) -> _Forward:
+    """Return the losses, and what the gradient needs of them."""
+    paths = _paths(log_probs, targets, input_lengths, target_lengths, blank)
+    emissions = log_probs.clamp(min=NEVER).gather(2, paths.states.expand(len(log_probs), -1, -1))
+    scores = _scores(emissions, paths.skips)
+    return _Forward(paths, emissions, scores, _losses(paths, scores))
 
 
 @row(
@@ -84,7 +99,7 @@ def _emissions(log_probs: Tensor, paths: _Paths) -> Tensor:
     "_ctc_loss.Tensor",
     formula="-logaddexp of the logarithms of all paths, step by step, in f64",
     order=SEQUENTIAL,
-    bound="u abs(result), and 2^-49 per step",
+    bound="u abs(result) + 2^-46 (1 + abs(result)) per step",
     types=SUMMED - LOW,
 )
 def ctc_loss(
@@ -96,9 +111,7 @@ def ctc_loss(
     zero_infinity: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return the negative logarithm of the probability of all paths that spell each target, and those of all states."""
-    paths = _paths(log_probs, targets, input_lengths, target_lengths, blank)
-    scores = _scores(_emissions(log_probs, paths), paths.skips)
-    losses = _losses(paths, scores)
+    _, _, scores, losses = _forward(log_probs, targets, input_lengths, target_lengths, blank)
     losses = losses.masked_fill(losses == math.inf, 0.0) if zero_infinity else losses
     return losses.float(), scores.masked_fill(scores < LOST, -math.inf).transpose(0, 1).float()
 
@@ -109,7 +122,7 @@ def ctc_loss(
     formula="-grad * the sum of the probabilities of the states with a label, of all paths; without PyTorch's term "
     "exp(log_probs), which the gradient of log_softmax cancels",
     order=SEQUENTIAL,
-    bound="3 u abs(result), and 2^-49 per step",
+    bound="abs(result) (u (3 + number of states) + 2^-44 (1 + loss) per step)",
     types=SUMMED - LOW,
 )
 def ctc_loss_backward(
@@ -124,10 +137,7 @@ def ctc_loss_backward(
     zero_infinity: bool = False,
 ) -> Tensor:
     """Return the gradient of the logarithms. Paths from the end are those from the begin of the reversed problem."""
-    paths = _paths(log_probs, targets, input_lengths, target_lengths, blank)
-    emissions = _emissions(log_probs, paths)
-    scores = _scores(emissions, paths.skips)
-    losses = _losses(paths, scores)
+    paths, emissions, scores, losses = _forward(log_probs, targets, input_lengths, target_lengths, blank)
     time, batch, states = emissions.shape
     images, at = torch.arange(batch).unsqueeze(1), torch.arange(states)
     step = paths.steps - 1 - torch.arange(time).unsqueeze(1)  # (time, batch): the step as counted from the end
