@@ -96,7 +96,7 @@ def has_bits_of_fused_step(rule: Optimizer, group: Group) -> bool:
 
     Steps in 16 bits have more roundings than fused ones. Hooks of the user may change gradients, or look at the group.
     """
-    gradients = [parameter.grad for parameter in group["params"] if parameter.grad is not None]
+    gradients = [parameter.grad for parameter in _with_gradient(group)]
     is_other = type(rule) not in _WITH_FUSED_STEPS or any(group.get(option) for option in _STEP_OF_TENSORS)
     if is_other or not gradients:
         return False
@@ -115,14 +115,17 @@ def _is_first_for_all_or_none(rule: Optimizer, group: Group) -> bool:
     """Return whether all momentums are new, or none is: a fused step has one formula for all parameters."""
     if type(rule) is not SGD or not group["momentum"]:
         return True
-    parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-    are_first = {rule.state.get(parameter, {}).get("momentum_buffer") is None for parameter in parameters}
+    are_first = {rule.state.get(parameter, {}).get("momentum_buffer") is None for parameter in _with_gradient(group)}
     return len(are_first) < 2
+
+
+def _with_gradient(group: Group) -> list[Parameter]:
+    return [parameter for parameter in group["params"] if parameter.grad is not None]
 
 
 def _changed(rule: Optimizer, group: Group) -> list[Tensor]:
     """Return the tensors that a step changes: parameters with a gradient, and their state."""
-    parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+    parameters = _with_gradient(group)
     states: Sequence[dict[str, Any]] = [rule.state[parameter] for parameter in parameters if parameter in rule.state]
     return [*parameters, *[value for state in states for value in state.values() if isinstance(value, Tensor)]]
 
