@@ -1,4 +1,4 @@
-"""The fused steps of SGD, Adam and AdamW, with the operations of their unfused forms in the same order."""
+"""The fused steps of SGD, Adam and AdamW, in the order of their unfused forms, and sums of lists and a number."""
 
 from __future__ import annotations
 
