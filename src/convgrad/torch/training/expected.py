@@ -19,11 +19,7 @@ _NUMBERS = frozenset((float, int, bool, type(None)))
 
 def kind_of(args: tuple[object, ...], kwargs: dict[str, object]) -> Kind:
     """Return types, shapes and strides of tensors, and the other arguments themselves, but the types of FACTORS."""
-    described: list[object] = [
-        (value.shape, value.stride(), value.dtype) if isinstance(value, torch.Tensor) else _described(value)
-        for value in args
-    ]
-    described.append(torch.get_default_dtype())
+    described: list[object] = [torch.get_default_dtype(), *[_described(value) for value in args]]
     for name, value in kwargs.items():
         described += name, (type(value), value == 1) if name in FACTORS else _described(value)
     return tuple(described)
