@@ -111,7 +111,7 @@ def test_fused_steps_have_the_bits_of_unfused_ones(
         assert any("_fused_" in call for call in calls)
         monkeypatch.setattr(hooks, "has_bits_of_fused_step", lambda *_: False)
         assert _of_network(name, options | more) == found
-        if more != {"foreach": True}:
+        if more != {"foreach": True}:  # a fused SGD of the caller needs momentums for all parameters, or for none
             assert _of_network(name, options | more | {"fused": name != "SGD"}) == found
 
 
