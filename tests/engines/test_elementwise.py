@@ -313,8 +313,10 @@ def test_combinations_take_terms_in_order() -> None:
 @pytest.mark.parametrize("isa", HOST)
 def test_rows_are_added_in_the_order_of_an_index(isa: str) -> None:
     rng = np.random.default_rng(9)
-    for matrices, places, width in ((1, 3, 1), (4, 5, 1), (2, 1, 3), (1, 7, 16), (2, 4, 100), (1, 6, 256)):
-        for threads, count in ((1, 1), (2, 40)):
+    shapes = [(1, 3, 1), (4, 5, 1), (2, 1, 3), (1, 7, 16), (2, 4, 100), (1, 6, 256)]
+    shapes += [(1 + places % 2, places, width) for places in (1, 2, 3, 33) for width in (63, 64, 65, 200)]
+    for matrices, places, width in shapes:
+        for threads, count in ((1, 1), (2, 40), (3, 40), (8, 40)):  # places are divided among threads
             shape, rows_shape = (matrices, places, width), (matrices, count, width)
             totals, rows = Memory(drawn(rng, shape), shape, "f32"), Memory(drawn(rng, rows_shape), rows_shape, "f32")
             index = rng.integers(-1, places + 1, count)

@@ -1,0 +1,67 @@
+"""CTC loss: the stated bounds, against sums over all paths in extended precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from convgrad import threads
+from convgrad.torch import same_bits
+from tests.training.digests import digest
+
+pytestmark = pytest.mark.usefixtures("installed")
+LENGTHS = [(7, 3), (7, 0), (5, 2), (1, 1), (60, 20), (400, 9), (3, 3), (0, 0)]  # steps and labels of each text
+LOW = np.longdouble(-1e30)
+
+
+def solved(log_probs: np.ndarray, labels: list[int], grad: float) -> tuple[np.longdouble, np.ndarray]:
+    """Return the loss of a text and the gradient of ``log_probs``, by sums over the states of all paths."""
+    states = [0, *[state for label in labels for state in (label, 0)]]
+    emissions = log_probs.astype(np.longdouble)[:, states]
+
+    def paths(e: np.ndarray, of: list[int]) -> np.ndarray:
+        scores = np.full((len(e), len(of)), LOW)
+        scores[0, :2] = e[0, :2]
+        for t in range(1, len(e)):
+            for s in range(len(of)):
+                skips = s > 1 and of[s] not in (0, of[s - 2])
+                sources = [scores[t - 1, s], scores[t - 1, s - 1] if s else LOW, scores[t - 1, s - 2] if skips else LOW]
+                scores[t, s] = np.logaddexp.reduce(np.array(sources)) + e[t, s]
+        return scores
+
+    before, after = paths(emissions, states), paths(emissions[::-1, ::-1], states[::-1])[::-1, ::-1]
+    loss = -np.logaddexp.reduce(before[-1, -2:])
+    shares = np.exp(before + after - emissions + loss)
+    gradient = np.zeros(log_probs.shape, np.longdouble)
+    for s, state in enumerate(states):
+        gradient[:, state] -= grad * shares[:, s]
+    return loss, gradient
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_losses_and_gradients_are_within_their_bounds(scale: float) -> None:
+    generator = torch.Generator().manual_seed(5)
+    time, most = (max(column) for column in zip(*LENGTHS, strict=True))
+    log_probs = (torch.randn(time, len(LENGTHS), 5, generator=generator) * scale).log_softmax(2).requires_grad_()
+    labels = torch.randint(1, 5, (len(LENGTHS), most), generator=generator)
+    labels[6, :3] = torch.tensor([1, 2, 3])  # as many steps as labels, so none may repeat
+    steps, lengths = ([*column] for column in zip(*LENGTHS, strict=True))
+    grad, u = torch.rand(len(LENGTHS), generator=generator), 2.0**-24
+    found = {}
+    for count in (1, 2):
+        with same_bits(), threads(count):
+            losses = torch.nn.functional.ctc_loss(log_probs, labels, steps, lengths, reduction="none")
+            (gradient,) = torch.autograd.grad(losses, log_probs, grad)
+        found[count] = digest([losses, gradient])
+    assert found[1] == found[2]
+    for n, (count, length) in enumerate(LENGTHS):
+        if not count:
+            assert (losses[n].item(), gradient[:, n].any().item()) == (0.0, False)
+            continue
+        values = log_probs.detach()[:count, n].numpy()
+        loss, expected = solved(values, labels[n, :length].tolist(), float(grad[n]))
+        assert abs(losses[n].item() - loss) <= u * abs(loss) + 2.0**-46 * (1 + abs(loss)) * count
+        error = abs(gradient[:count, n].numpy() - expected)
+        assert (error <= abs(expected) * (u * (4 + 2 * length) + 2.0**-44 * (1 + abs(loss)) * count) + 2.0**-149).all()
+        assert not gradient[count:, n].any()
