@@ -102,7 +102,7 @@ WORDS = {
     ),
     "torch.training": (
         "row arguments caller expected tensors replay channels elements functions activations sums products norms "
-        "weights losses images grids indexed powers attention layers cells ctc composites numbers optimizers random "
+        "weights losses images grids indexed powers attention cells layers ctc composites numbers optimizers random "
         "fixed groups replacements hooks context watch audit record processes"
     ),
 }

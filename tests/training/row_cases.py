@@ -300,13 +300,6 @@ CASES: dict[str, tuple[Call, _OPTIONS]] = {
         lambda d: (d(3, 5, 4), d(2, 5, 6), [d(18, 4), d(18, 6)] * 2, False, 1, 0.0, True, True, False),
         {},
     ),
-    "_thnn_fused_lstm_cell": (lambda d: (d(5, 28), d(5, 28), d(5, 7)), {}),
-    "_thnn_fused_lstm_cell_backward_impl": (
-        lambda d: (d(5, 7), d(5, 7), d(5, 7), d(5, 7), d(5, 28), False),
-        {},
-    ),
-    "_thnn_fused_gru_cell": (lambda d: (d(5, 21), d(5, 21), d(5, 7)), {}),
-    "_thnn_fused_gru_cell_backward": (lambda d: (d(5, 7), d(5, 35), False), {}),
     "_foreach_add_.Scalar": (lambda d: ([d(5, 7), *[d(3) for _ in range(8)]], 2.0), {}),
     "_fused_sgd_": (
         lambda d: ([d(5, 7), d(3)], [d(5, 7), d(3)], [d(5, 7), d(3)]),

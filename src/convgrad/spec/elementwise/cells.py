@@ -33,6 +33,7 @@ def lstm_cell(
 @CELLS.add()
 def lstm_cell_backward(
     m: Operations,
+    of_output: Number,
     of_h: Number,
     of_c: Number,
     c: Number,
@@ -42,8 +43,9 @@ def lstm_cell_backward(
     g: Number,
     o: Number,
 ) -> tuple[Number, ...]:
-    """Return the gradients of c and of the gates' sums, from those of the next h and c."""
+    """Return the gradients of c and of the gates' sums, from those of the output, and of the next h and c."""
     t = f.tanh(m, next_c)
+    of_h = of_output + of_h
     of_c = of_c + tanh_backward(m, of_h * o, t)
     of_gates = (
         sigmoid_backward(m, of_c * g, i),
@@ -67,9 +69,21 @@ def gru_cell(
 
 @CELLS.add()
 def gru_cell_backward(
-    m: Operations, of_h: Number, r: Number, z: Number, n: Number, difference: Number, h_n: Number
+    m: Operations,
+    of_output: Number,
+    of_h: Number,
+    of_products: Number,
+    r: Number,
+    z: Number,
+    n: Number,
+    difference: Number,
+    h_n: Number,
 ) -> tuple[Number, ...]:
-    """Return the gradients of h, of the gates' products with the input, and of those with h."""
+    """Return the gradients of h, of the gates' products with the input, and of those with h.
+
+    The gradient of the next h has parts: those of the output, of the next step, and of its products with h.
+    """
+    of_h = of_output + of_h + of_products
     kept = of_h * z
     of_n = tanh_backward(m, of_h - kept, n)
     of_r, of_z = sigmoid_backward(m, of_n * h_n, r), sigmoid_backward(m, of_h * difference, z)

@@ -8,13 +8,11 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ContextDecorator, ExitStack, contextmanager
-from functools import cache
 from types import TracebackType
 from typing import TypeVar
 
 import torch
 
-from convgrad.float_environment import in_default_environment
 from convgrad.spec.rules import refuse
 from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, group_of, is_move, rows
 from convgrad.torch.training.hooks import specified_steps
@@ -164,7 +162,6 @@ class _Installation:
         except RuntimeError:  # B1: PyTorch refuses it in a compiled function
             refuse("B1", "same_bits", "a compiled function cannot enter the block. Call the function inside of a block")
         stack.enter_context(specified_steps(is_active))
-        added, _ = _added_kernels()
         libraries: dict[str, torch.library.Library] = {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch warns about each replaced kernel
@@ -173,7 +170,7 @@ class _Installation:
                 if space not in libraries:
                     libraries[space] = torch.library.Library(space, "IMPL")
                     stack.callback(libraries[space]._destroy)
-                is_taken = name not in added and f"{space}/{operator}/{key}" in torch.library._impls
+                is_taken = f"{space}/{operator}/{key}" in torch.library._impls
                 if group_of(name) == OURS and is_taken:  # B1
                     refuse("B1", "same_bits", f"no other library may replace {name} on {key}; one has")
                 kernel = self._kernel(name, key)
@@ -197,27 +194,6 @@ class _Installation:
 
 
 _installation = _Installation()
-
-
-@cache
-def _added_kernels() -> tuple[frozenset[str], torch.library.Library]:
-    """Return the operators that get a kernel for CPUs because PyTorch has none, and the library of these kernels.
-
-    They stay after the block, because gradients of its results may be computed then.
-    """
-    library, names = torch.library.Library("aten", "IMPL"), set[str]()
-    for overload, (row, stores) in rows().items():
-        name = f"aten::{overload}"
-        if stores == "new" and not row.records and not _has_any(name):
-            library.impl(overload, in_default_environment(row.function), _CPU)
-            names.add(name)
-    return frozenset(names), library
-
-
-def _has_any(name: str) -> bool:
-    """Return whether PyTorch has a kernel of an operator for CPUs, of its own or made of other operators."""
-    kinds = _CPU, "CompositeExplicitAutograd", "CompositeImplicitAutograd"
-    return any(torch._C._dispatch_has_kernel_for_dispatch_key(name, kind) for kind in kinds)
 
 
 def _replaced() -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from convgrad.torch.training.cells import Direction
 from convgrad.torch.training.row import NO_SUM, OF_OPERATOR, Function, UnservedError, composite
 
 LSTM = 2  # ATen's number of this kind of layer
@@ -57,27 +58,18 @@ def lstm(
     """Return the values of h after each step, the last h and c, and an empty workspace."""
     if mode != LSTM or batch_sizes:
         raise UnservedError("has a definition only for LSTM, of sequences that are not packed", "Use nn.LSTM")
-    shapes, (h, c) = (state.shape, cell.shape), (values.reshape(-1, size) for values in (state, cell))
-    of_steps, outputs = linear(steps, weight_ih, bias_ih if has_biases else None).unbind(0), list[Tensor]()
-    is_one_operator = steps.dtype == torch.float32 and _has_cells()
-    for of_input in reversed(of_steps) if reverse else of_steps:
-        of_h = linear(h, weight_hh, bias_hh if has_biases else None)
-        if is_one_operator:
-            h, c, _ = torch.ops.aten._thnn_fused_lstm_cell(of_input, of_h, c)
-        else:  # in 16 bits, rounds after each operation, as PyTorch does on processors without oneDNN's kernel
-            i, f, g, o = (of_h + of_input).unsafe_chunk(4, 1)
-            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-            h = o.sigmoid() * c.tanh()
-        outputs.append(h)
-    if reverse:
-        outputs.reverse()
-    workspace = steps.new_empty(0, dtype=torch.uint8)
-    return torch.stack(outputs), h.reshape(shapes[0]), c.reshape(shapes[1]), workspace
+    start = state.reshape(-1, size), cell.reshape(-1, size)
+    of_input = linear(steps, weight_ih, bias_ih if has_biases else None)
+    direction = Direction(of_input, weight_hh, bias_hh if has_biases else None, reverse, start)
+    outputs, (h, c) = direction.computed() if _is_one_operator(steps) else direction.by_operators()
+    return outputs, h.reshape(state.shape), c.reshape(cell.shape), steps.new_empty(0, dtype=torch.uint8)
 
 
 @composite(
     "gru.input",
-    formula="by layer, direction and step: _thnn_fused_gru_cell of x weight_ih^T + bias_ih and h weight_hh^T + bias_hh",
+    formula="by layer, direction and step: (h_r, h_z, h_n) = h weight_hh^T + bias_hh; "
+    "(x_r, x_z, x_n) = x weight_ih^T + bias_ih; r = sigmoid(h_r + x_r); z = sigmoid(h_z + x_z); "
+    "n = tanh(x_n + h_n * r); h = (h - n) * z + n",
     order=OF_OPERATOR,
     bound="that of each operation",
 )
@@ -97,42 +89,42 @@ def gru(
     """Return the values of h of the last layer after each step, and the last ones of all layers and directions."""
     of_direction, directions = 4 if has_biases else 2, 1 + bidirectional
     has_sizes = input.dim() == hx.dim() == 3 and input.numel() and len(params) == num_layers * directions * of_direction
-    if input.dtype != torch.float32 or not has_sizes or not _has_cells():  # also those that PyTorch refuses
+    if not (has_sizes and _is_one_operator(input)):  # also arguments that PyTorch refuses
         results: tuple[Tensor, Tensor] = original(
             input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first
         )
         return results
-    steps, last = input.transpose(0, 1) if batch_first else input, []
+    steps, last = input.transpose(0, 1) if batch_first else input, list[Tensor]()
     all_weights = [params[at : at + of_direction] for at in range(0, len(params), of_direction)]
     for layer in range(num_layers):
-        layers = range(layer * directions, (layer + 1) * directions)
-        outputs = [_gru_direction(steps, hx[at], all_weights[at], at % 2 == 1 and bidirectional) for at in layers]
-        last += [output[0 if at and bidirectional else -1] for at, output in enumerate(outputs)]
+        outputs = list[Tensor]()
+        for at in range(layer * directions, (layer + 1) * directions):
+            values, end = _gru_direction(steps, hx[at], all_weights[at], at % directions == 1)
+            outputs.append(values)
+            last.append(end)
         steps = torch.cat(outputs, -1) if bidirectional else outputs[0]
         if dropout and train and layer < num_layers - 1:
             steps = functional.dropout(steps, dropout)
     return steps.transpose(0, 1) if batch_first else steps, torch.stack(last)
 
 
-def _has_cells() -> bool:
-    """Return whether steps can be single operators, which have no rules for forward mode, tracing and autocast."""
+def _is_one_operator(steps: Tensor) -> bool:
+    """Return whether all steps can be one operator, which has no rules for 16 bits, forward mode, tracing, autocast."""
     modes = torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.PROXY
     return (
-        torch.autograd.forward_ad._current_level < 0
+        steps.dtype == torch.float32
+        and torch.autograd.forward_ad._current_level < 0
         and torch._C._functorch.peek_interpreter_stack() is None
         and not any(torch._C._get_dispatch_mode(mode) for mode in modes)
         and not torch.is_autocast_enabled("cpu")
     )
 
 
-def _gru_direction(steps: Tensor, h: Tensor, weights: Sequence[Tensor], reverse: bool) -> Tensor:
-    """Return the values of h after each step, in the order of the steps."""
+def _gru_direction(steps: Tensor, h: Tensor, weights: Sequence[Tensor], reverse: bool) -> tuple[Tensor, Tensor]:
+    """Return the values of h after each step, in the order of the steps, and the last one."""
     weight_ih, weight_hh, bias_ih, bias_hh = (*weights, None, None)[:4]
-    of_steps, outputs = linear(steps, weight_ih, bias_ih).unbind(0), list[Tensor]()
-    for of_input in reversed(of_steps) if reverse else of_steps:
-        h, _ = torch.ops.aten._thnn_fused_gru_cell(of_input, linear(h, weight_hh, bias_hh), h)
-        outputs.append(h)
-    return torch.stack(outputs[::-1] if reverse else outputs)
+    outputs, (last,) = Direction(linear(steps, weight_ih, bias_ih), weight_hh, bias_hh, reverse, (h,)).computed()
+    return outputs, last
 
 
 @composite(

@@ -54,9 +54,7 @@ _DENSE = "Use dense tensors on a CPU"
 _NONE = Replays()  # of calls that no row serves
 _KINDS = 256  # kinds of arguments that are kept per operator
 # Functions that check their arguments: PyTorch's check refuses too much, or expects another type.
-_CHECKED = re.compile(
-    "convolution|nll_loss|group_norm|normal.Tensor_Tensor|_thnn_fused|ctc_loss|binary_cross_entropy(_backward)?$"
-)
+_CHECKED = re.compile("convolution|nll_loss|group_norm|normal.Tensor_Tensor|ctc_loss|binary_cross_entropy(_backward)?$")
 _OF_LISTS = re.compile("aten::_(fused|foreach)_")
 
 

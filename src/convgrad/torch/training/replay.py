@@ -9,6 +9,7 @@ drivers must not write to its arguments or results by other means, or depend on 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
@@ -64,6 +65,48 @@ class Replays:
         replay = self._known.get(_settings())
         return None if replay is None else replay(arguments, numbers)
 
+    def repeat(self, compute: Callable[..., tuple[Tensor, ...]], repetition: Repetition) -> list[Tensor]:
+        """Return the results of a function for all steps, stacked.
+
+        All repetitions have arguments of the same kind.
+        """
+        settings = _settings()
+        if settings not in self._known:
+            first = repetition.arguments(0)
+            self.computed(partial(compute, *first), first, ())
+        replay = self._known[settings]
+        if replay is not None:
+            return replay.repeat(repetition)
+        results = list[tuple[Tensor, ...]]()
+        with recorded(None):
+            for at in range(repetition.length):
+                states = results[-1][: len(repetition.states)] if at else repetition.states
+                results.append(compute(*repetition._replace(states=states).arguments(at)))
+        return [torch.stack(kind) for kind in zip(*results[:: -1 if repetition.reverse else 1], strict=True)]
+
+
+class Repetition(NamedTuple):
+    """The arguments of a function that is called for each step, the last one first if ``reverse`` is true.
+
+    They are its parts of tensors that begin with an axis of steps, then its states, and then the same values for all
+    steps. Its first results are the states of the next call. No two tensors share memory.
+    """
+
+    stacked: tuple[Tensor, ...]
+    states: tuple[Tensor, ...]
+    same: tuple[Tensor | None, ...]
+    reverse: bool
+
+    @property
+    def length(self) -> int:
+        """The number of steps."""
+        return len(self.stacked[0])
+
+    def arguments(self, at: int) -> tuple[Tensor | None, ...]:
+        """Return the arguments of call number ``at``, if the states are those of this call."""
+        place = -1 - at if self.reverse else at
+        return *[tensor[place] for tensor in self.stacked], *self.states, *self.same
+
 
 def _settings() -> object:
     """Return the settings that select code."""
@@ -96,10 +139,8 @@ class _Replay(NamedTuple):
             bases.append(address(cast(Tensor, arguments[number])))
         if self.written and self._overlap(bases[_FIRST:]):
             return None
-        scratch = of_map = _NOTHING
-        if self.scratch_bytes:
-            scratch = np.empty(self.scratch_bytes + LINE_BYTES, np.uint8)
-            bases[_SCRATCH] = address_of(scratch) + -address_of(scratch) % LINE_BYTES
+        of_map = _NOTHING
+        scratch, bases[_SCRATCH] = self._scratch()
         if numbers:
             of_map = self._numbers(numbers)
             bases[_NUMBERS] = address_of(of_map)
@@ -116,6 +157,43 @@ class _Replay(NamedTuple):
             return new[0] if new else cast(Tensor, arguments[cast(int, self.results[0])])
         tensors = *arguments, *new
         return cast(Results, tuple([None if number is None else tensors[number] for number in self.results]))
+
+    def repeat(self, repetition: Repetition) -> list[Tensor]:
+        """Return the results of the recorded calls for all steps, stacked."""
+        arguments, bases, pitches = (*repetition.stacked, *repetition.states, *repetition.same), [0, 0, 0], [0, 0, 0]
+        new = [torch.empty((repetition.length, *shape), dtype=dtype) for shape, _, dtype in self.new]
+        for number, address in self.tensors:
+            tensor = cast(Tensor, arguments[number])
+            bases.append(address(tensor))
+            pitches.append(_pitch(tensor) if number < len(repetition.stacked) else 0)
+        bases += [tensor.data_ptr() for tensor in new]
+        pitches += [*map(_pitch, new)]
+        if repetition.reverse:
+            last = repetition.length - 1
+            bases, pitches = (
+                [base + last * pitch for base, pitch in zip(bases, pitches, strict=True)],
+                [-p for p in pitches],
+            )
+        scratch, bases[_SCRATCH] = self._scratch()
+        on(TORCH.pool, self._run_repeatedly, bases, pitches, repetition, (arguments, scratch, new, self.constants))
+        return new
+
+    def _run_repeatedly(self, bases: list[int], pitches: list[int], repetition: Repetition, keep: object) -> None:
+        """Run the calls for all steps, from addresses that move by ``pitches`` bytes after each step."""
+        before, after = _FIRST + len(repetition.stacked), len(bases) - len(self.new)  # numbers of the states' addresses
+        states = len(repetition.states)
+        for _ in range(repetition.length):
+            self._run(bases, keep)
+            results = bases[after : after + states]
+            bases = [base + pitch for base, pitch in zip(bases, pitches, strict=True)]
+            bases[before : before + states] = results
+
+    def _scratch(self) -> tuple[NDArray[np.uint8], int]:
+        """Return memory for what is neither an argument nor a result, and its first address in a line."""
+        if not self.scratch_bytes:
+            return _NOTHING, 0
+        scratch = np.empty(self.scratch_bytes + LINE_BYTES, np.uint8)
+        return scratch, address_of(scratch) + -address_of(scratch) % LINE_BYTES
 
     @in_default_environment  # in which the first call has rounded them
     def _numbers(self, numbers: Numbers) -> NDArray[Any]:
@@ -134,6 +212,12 @@ class _Replay(NamedTuple):
     def _run(self, bases: list[int], keep: object) -> None:
         for driver, places in self.calls:
             driver([bases[base] + offset for base, offset in places], keep)
+
+
+def _pitch(tensor: Tensor) -> int:
+    """Return the bytes from an element of the first axis to the next one."""
+    pitch: int = tensor.stride(0) * tensor.itemsize
+    return pitch
 
 
 class _Region(NamedTuple):
