@@ -21,6 +21,7 @@ import numpy as np
 import convgrad
 from convgrad import verify
 from convgrad.engines.llvm import convert, execute, isas, jit
+from convgrad.engines.llvm.driver import DRIVER
 from convgrad.engines.llvm.emit import Module
 from convgrad.formats import ACCUMULATIONS, FORMATS
 from convgrad.plan.machine import Isa
@@ -35,7 +36,7 @@ FEW = (1, 4, 4, 16)  # of SRC, where Python code computes each element
 def narrowing(isa: Isa, fmt: str) -> str:
     """Return the IR of a function that widens values of a format, and rounds values to it."""
     module = Module()
-    f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
+    f = module.function("driver", public=True, **DRIVER)
     convert.write(f, fmt, [convert.read(f, fmt, f.arguments, isa.lanes)], f.scratch)
     convert.write(f, fmt, [f.load("float", f.arguments)], f.scratch)
     f.done()

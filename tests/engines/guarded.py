@@ -176,6 +176,6 @@ def _run_guarded(call: Executable, operands: list[int], out: int, at_end: bool) 
     if words is not None:
         words[: call.schedule.counters] = 0
     arguments, _ = call.bound(operands, out, words)
-    call.kernel(ctypes.addressof(arguments), scratch.address)
+    call.kernel(ctypes.addressof(arguments), scratch.address, 0)
     assert scratch.intact()
     assert shared.intact()

@@ -141,5 +141,5 @@ def test_a_stopped_call_packs_nothing(call: Call) -> None:
     for stopped in (1, 0):
         arguments, _ = made.packing.bound([address_of(array) for array in operands], packed.address, None)
         arguments[STOP] = stopped
-        made.packing.kernel(addressof(arguments), own.address)
+        made.packing.kernel(addressof(arguments), own.address, 0)
         assert bool((packed.bytes == CANARY).all()) == bool(stopped)

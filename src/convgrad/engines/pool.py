@@ -49,16 +49,19 @@ class _Helper:
         """Whether the thread is polling its mailbox."""
         return bool(self.words[STATE] == READY)
 
-    def post(self, team: Team) -> int:
-        """Post a team's driver to the mailbox; return 1, or 0 if the thread isn't polling or has too little scratch."""
+    def post(self, team: Team) -> bool:
+        """Post a team's driver to the mailbox; return False if the thread isn't polling or has too little scratch."""
         address = getattr(team.kernel, "address", None)  # None for a Python function
         if address is None:
-            return 0
-        return waiting().post(self.mail, address, team.address, team.scratch_bytes, team.flag(PENDING))
+            return False
+        mail, bytes_of_thread, pending = self.mail, team.scratch_bytes, team.flag(PENDING)
+        is_posted = bool(waiting().post(mail, address, team.address, bytes_of_thread, pending, team.share))
+        team.members += is_posted
+        return is_posted
 
     def leave(self) -> bool:
         """Make the thread stop polling and go to the queue; return whether it will. Do nothing if it isn't polling."""
-        waiting().post(self.mail, 0, 0, MORE_THAN_ANY, 0)  # a thread with too little scratch leaves its mailbox
+        waiting().post(self.mail, 0, 0, MORE_THAN_ANY, 0, 0)  # a thread with too little scratch leaves its mailbox
         return bool(self.words[STATE] == LEAVE)
 
     def _serve(self) -> None:
@@ -236,7 +239,7 @@ def run(
     if there == 1 and not long:
         work(kernel, addressof(arguments), scratch_bytes)
         return
-    pool, team = _current(), Team(kernel, arguments, scratch_bytes, keep)
+    pool, team = _current(), Team(kernel, arguments, scratch_bytes, there, keep)
     pool.place(None if long else present_core())
     worked = 0.0
     try:

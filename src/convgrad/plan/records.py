@@ -91,4 +91,7 @@ def addresses(*columns: str) -> Record:
     return Record(*columns, addresses=columns)
 
 
-FLAGS = addresses("counter", "pending", "active", "stop")  # addresses of integers that all threads of a call use
+SHARES = 8  # of a call's tasks: each thread begins with one of them
+CLAIMED = Record("claimed", *[f"claimed.{share}" for share in range(1, SHARES)])  # how many tasks of each are claimed
+SHARED = CLAIMED + Record("pending", "active", "stop")  # integers that all threads of a call use, after its arguments
+FLAGS = addresses("claimed", "pending", "active", "stop")  # their addresses, among the arguments

@@ -1,4 +1,4 @@
-"""Drivers in IR: functions in which threads claim tasks or samples from an atomic counter until none is left.
+"""Drivers in IR: functions in which threads claim tasks or samples from atomic counters until none is left.
 
 The driver of a kernel calls the kernel's loop nest for each task.
 """
@@ -27,7 +27,7 @@ from convgrad.plan.kn2row import schedule as kn2row_schedule
 from convgrad.plan.kn2row.spec import KN2ROW
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import Spec
-from convgrad.plan.records import Record
+from convgrad.plan.records import COLUMN_BYTES, SHARES, Record
 from convgrad.plan.split_k import schedule as split_k_schedule
 from convgrad.plan.split_k.recipe import DEPTHWISE, OUTER_PRODUCTS, PORTIONS
 from convgrad.plan.stencils import spatial_schedule
@@ -59,7 +59,7 @@ _PACKING = Emitter((pack.pack_line, pack.pack_once), schedule.LINE)
 
 
 def module_of(spec: Spec) -> str:
-    """Return the IR of ``driver(arguments, scratch)`` and of the functions that it calls."""
+    """Return the IR of ``driver(arguments, scratch, share)`` and of the functions that it calls."""
     return _module(spec, EMITTERS[spec.body])
 
 
@@ -78,15 +78,17 @@ def _module(spec: Spec, emitter: Emitter) -> str:
 
 def _driver(module: Module, spec: Spec, emitter: Emitter) -> None:
     """Emit ``driver``, which calls ``task`` for each task that its thread claims."""
-    f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
+    f = module.function("driver", public=True, **DRIVER)
     a = arguments_of_spec(f, spec)
     with driver(f, spec.isa, a):
         emitter.begin(f, spec)
-        with claims(f, lambda: a.counter, lambda: a.task_count) as task:
+        with claims(f, lambda: a.claimed, lambda: a.task_count) as task:
             f.call("task", f.arguments, f.scratch, f.at(a.tasks, task * emitter.task.bytes))
 
 
 # -- parts of all drivers --
+
+DRIVER = {"arguments": "ptr", "scratch": "ptr", "share": "i64"}  # the parameters of drivers
 
 
 @contextmanager
@@ -109,26 +111,41 @@ def driver(f: Function, isa: Isa, a: Named) -> Iterator[None]:
 
 
 @contextmanager
-def claims(f: Function, counter: Callable[[], Value], count: Callable[[], Value]) -> Iterator[Value]:
-    """Emit a block that runs for each number below ``count`` that this thread claims from a counter."""
-    with f.loop(count()):
-        number = f.op("i64", f"atomicrmw add {counter()}, i64 1 monotonic")
-        with f.when(number < count()):
-            yield number
+def claims(f: Function, counters: Callable[[], Value], count: Callable[[], Value]) -> Iterator[Value]:
+    """Emit a block that runs for each number below ``count`` that this thread claims.
+
+    The numbers are cut into SHARES, each with a counter. A thread begins with its own, ``f.share``, also in the next
+    call, so that it finds data in the caches of its core.
+    """
+    with f.loop(SHARES) as turn:
+        share = f.share + turn.index & SHARES - 1
+        first, end = (count() * at >> SHARES.bit_length() - 1 for at in (share, share + 1))
+        counter, name = f.at(counters(), share * COLUMN_BYTES), f.fresh("claim")
+        f.say(f"br {first < end}, label %{name}, label %{name}.end")
+        f.start(name)
+        number = first + f.op("i64", f"atomicrmw add {counter}, i64 1 monotonic")
+        f.say(f"br {number < end}, label %{name}.task, label %{name}.end")
+        f.start(f"{name}.task")
+        yield number
+        f.say(f"br label %{name}")
+        f.start(f"{name}.end")
 
 
 @contextmanager
 def claimed(f: Function, isa: Isa, a: Named, count: Value, begin: Callable[[], None] | None = None) -> Iterator[Value]:
     """Emit a driver that runs a block for each number below ``count`` that a thread claims, until the call is stopped.
 
-    ``begin`` emits code that runs before the block, unless all numbers are claimed already. A thread that is so late
-    may enter the driver after the end of the call, when it may read only the driver's arguments.
+    ``begin`` emits code that runs before the thread's first block. A thread that claims none may enter the driver after
+    the end of the call, when it may read only the driver's arguments.
     """
     with driver(f, isa, a):
-        if begin is not None:
-            with f.when(f.op("i64", f"load atomic i64, {a.counter} monotonic, align 8") < count):
-                begin()
-        with claims(f, lambda: a.counter, lambda: count) as number, f.when(going(f, a)):
+        has_begun = f.alloca("i64", 1)
+        f.store(f.value(0), has_begun)
+        with claims(f, lambda: a.claimed, lambda: count) as number, f.when(going(f, a)):
+            if begin is not None:
+                with f.when(f.compare("eq", f.load("i64", has_begun), 0)):
+                    begin()
+                    f.store(f.value(1), has_begun)
             yield number
 
 

@@ -22,7 +22,7 @@ from convgrad.float_environment import in_default_environment
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.passes import ONES, PASSES, arguments_of, plan, tables, view_of
 from convgrad.plan.recipe import Chosen
-from convgrad.plan.records import COLUMN_BYTES, FLAGS, Record
+from convgrad.plan.records import COLUMN_BYTES, FLAGS, SHARED, Record
 from convgrad.plan.tables import Schedule, Table, wrapped
 from convgrad.spec.problem import Problem
 
@@ -30,8 +30,9 @@ CAPACITY = 256  # the largest number of cached calls
 CAPACITY_BYTES = 64 << 20  # the largest size of the tables of all cached calls
 PACK_ALONE_BYTES = 1 << 20  # the calling thread packs fewer bytes of A alone: helpers would start twice for one call
 Planner = Callable[[Problem, Strides, Machine, int], Chosen]
-_FLAGS, _OPERANDS = Struct(f"{len(FLAGS.columns)}q"), Struct("4q")  # addresses of A, B, output, and sums or bias
-_LOWERED = (0,) * len(FLAGS.columns)
+_SHARED, _FLAGS = Struct(f"{len(SHARED.columns)}q"), Struct(f"{len(FLAGS.columns)}q")
+_OPERANDS = Struct("4q")  # addresses of A, B, output, and sums or bias
+_LOWERED, _FLAGS_AT = (0,) * len(SHARED.columns), [SHARED.at(flag) for flag in FLAGS.columns]
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Executable:
         arguments, address = bound = self.bound(operands, out, partial_sums)
         if self.alone:
             work(self.kernel, address, schedule.scratch_bytes)
-            _FLAGS.pack_into(arguments, sizeof(arguments) - FLAGS.bytes, *_LOWERED)
+            _SHARED.pack_into(arguments, sizeof(arguments) - SHARED.bytes, *_LOWERED)
             self.free.append(bound)  # an interrupted call skips this, because its arguments may be incomplete
         else:
             kernel, held = self.kernel, (self, keep, shared)
@@ -119,7 +120,7 @@ class Executable:
 
 def filled(record: Record, numbers: Mapping[str, int]) -> Words:
     """Return a driver's arguments with the values that are known, followed by space for the driver's flags."""
-    arguments = words((record.bytes + FLAGS.bytes) // COLUMN_BYTES)
+    arguments = words((record.bytes + SHARED.bytes) // COLUMN_BYTES)
     for name, number in numbers.items():
         arguments[record.index(name)] = wrapped(number)
     return arguments
@@ -129,8 +130,8 @@ def copied(arguments: Words) -> tuple[Words, int]:
     """Return a copy of a driver's arguments that has flags of its own, and the address of the copy."""
     copy = type(arguments).from_buffer_copy(arguments)
     address = addressof(copy)
-    flags = address + sizeof(copy) - FLAGS.bytes
-    _FLAGS.pack_into(copy, 0, *range(flags, flags + FLAGS.bytes, 8))
+    shared = address + sizeof(copy) - SHARED.bytes
+    _FLAGS.pack_into(copy, 0, *[shared + at for at in _FLAGS_AT])
     return copy, address
 
 
@@ -144,7 +145,7 @@ def taken(free: list[tuple[Words, int]], arguments: Words) -> tuple[Words, int]:
 
 def restored(copy: Words, arguments: Words) -> None:
     """Give a copy of a driver's arguments its first values again, also those that the driver counts with."""
-    size = sizeof(copy) - FLAGS.bytes
+    size = sizeof(copy) - FLAGS.bytes  # without the flags' addresses
     memmove(addressof(copy) + FLAGS.bytes, addressof(arguments) + FLAGS.bytes, size)
 
 

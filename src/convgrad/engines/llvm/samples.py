@@ -17,7 +17,7 @@ from convgrad.engines.engine import CompiledKernel
 from convgrad.engines.llvm import jit, squares
 from convgrad.engines.llvm.execute import Executable, copied, executable, filled, run
 from convgrad.plan.machine import Isa, Machine
-from convgrad.plan.records import FLAGS
+from convgrad.plan.records import SHARED
 from convgrad.plan.split_k.schedule import OPERANDS
 from convgrad.plan.tables import placed
 from convgrad.spec.problem import Problem
@@ -87,7 +87,7 @@ def _bound(call: Executable, operands: Sequence[Array], gradient: Array, out: Ar
         "norms": address_of(out),
         "samples": len(out),
         "columns": len(call.arguments),
-        "flags": size - FLAGS.bytes,
+        "flags": size - SHARED.bytes,
         "elements": gradient.size,
         "gradient_at": at["gradient"],
         "scratch_at": at["scratch"],

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, arguments
-from convgrad.engines.llvm.driver import claimed, float_environment
+from convgrad.engines.llvm.driver import DRIVER, claimed, float_environment
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.machine import Isa
-from convgrad.plan.records import COLUMN_BYTES, FLAGS, Record, addresses
+from convgrad.plan.records import COLUMN_BYTES, FLAGS, SHARED, SHARES, Record, addresses
 from convgrad.plan.split_k.schedule import CALL, OPERANDS
 from convgrad.spec.samples import CHAINS
 
@@ -28,7 +28,7 @@ _F32, _F64 = 4, 8
 
 
 def module_of(isa: Isa) -> str:
-    """Return the IR of ``driver(arguments, scratch)`` and of ``squares(data, rows, elements, norms)``."""
+    """Return the IR of ``driver(arguments, scratch, share)`` and of ``squares(data, rows, elements, norms)``."""
     module = Module()
     _squares(module, isa)
     _driver(module, isa)
@@ -69,15 +69,16 @@ def _norm2(f: Function, isa: Isa, data: Value, sums: Value) -> Value:
 
 def _driver(module: Module, isa: Isa) -> None:
     """Emit ``driver``, which computes the gradient and the squared norm of each sample that its thread claims."""
-    f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
+    f = module.function("driver", public=True, **DRIVER)
     a = arguments(f, ARGUMENTS)
     gradient, scratch = f.at(f.scratch, a.gradient_at), f.at(f.scratch, a.scratch_at)
     with claimed(f, isa, a, a.samples, lambda: _own_arguments(f, a, gradient)) as sample:
-        f.store(f.value(0), f.at(f.scratch, a.flags))  # reset the counter of tasks
+        with f.loop(SHARES) as share:  # no task is claimed
+            f.store(f.value(0), f.at(f.at(f.scratch, a.flags), share.index * COLUMN_BYTES))
         for name in OPERANDS:
             operand = a.of(name)
             f.store(f.at(operand.data, sample * operand.image), f.scratch, CALL.at(f"{name}.data"))
-        f.say(f"call void {a.driver.name}({f.scratch}, {scratch})")
+        f.say(f"call void {a.driver.name}({f.scratch}, {scratch}, i64 0)")
         f.call("squares", gradient, f.value(1), a.elements, f.at(a.norms, sample * _F64))
 
 
@@ -92,5 +93,5 @@ def _own_arguments(f: Function, a: Named, gradient: Value) -> None:
         )
     flags = f.at(f.scratch, a.flags)
     for flag in FLAGS.columns:
-        f.store(a.stop if flag == "stop" else f.at(flags, FLAGS.at(flag)), f.scratch, CALL.at(flag))
+        f.store(a.stop if flag == "stop" else f.at(flags, SHARED.at(flag)), f.scratch, CALL.at(flag))
     f.store(gradient, f.scratch, CALL.at("out"))

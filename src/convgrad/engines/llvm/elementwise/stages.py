@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from convgrad.engines.llvm.arguments import Named, columns, going, loaded_where_used
-from convgrad.engines.llvm.driver import claims, driver, reached
+from convgrad.engines.llvm.driver import DRIVER, claims, driver, reached
 from convgrad.engines.llvm.elementwise import combinations, indexed, largest, maps, sums, trees
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.machine import Isa
-from convgrad.plan.records import FLAGS, Record
+from convgrad.plan.records import CLAIMED, FLAGS, Record
 
 Spec = (
     maps.MapSpec
@@ -30,7 +30,7 @@ Spec = (
     | combinations.CombinationsSpec
     | indexed.IndexedSpec
 )
-_COUNTS = Record("task_count", "claimed", "finished")
+_COUNTS = Record("task_count", "finished") + CLAIMED
 
 
 class TaskCode(NamedTuple):
@@ -69,13 +69,13 @@ def addresses_of(spec: Spec) -> list[str]:
 
 
 def module_of(specs: tuple[Spec, ...], by_rows: int) -> str:
-    """Return the IR of ``driver(arguments, scratch)`` and of the functions that compute tasks.
+    """Return the IR of ``driver(arguments, scratch, share)`` and of the functions that compute tasks.
 
     The first ``by_rows`` stages are by rows.
     """
     module = Module()
     names = {spec: _task(module, spec) for spec in dict.fromkeys(specs)}
-    f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
+    f = module.function("driver", public=True, **DRIVER)
     record, flags = record_of(specs), loaded_where_used(f, f.arguments, FLAGS)
     stages = [_Stage(f, record, number, names[spec]) for number, spec in enumerate(specs)]
     isa = specs[0].isa

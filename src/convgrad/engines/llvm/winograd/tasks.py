@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns
-from convgrad.engines.llvm.driver import claimed
+from convgrad.engines.llvm.driver import DRIVER, claimed
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.packing import bias as pack_bias
 from convgrad.engines.llvm.winograd import back, into, sums
@@ -27,13 +27,13 @@ Part = tuple[Value, Value]  # the first number and the count of a range
 
 
 def module_of(spec: WinogradSpec) -> str:
-    """Return the IR of ``driver(arguments, scratch)``, which runs the task of a stage for each number that it claims.
+    """Return the IR of ``driver(arguments, scratch, share)``, which runs a stage's task for each number that it claims.
 
     The driver loads all arguments at its beginning. LLVM would repeat later loads, because it cannot know that stores
     leave the arguments unchanged.
     """
     module = Module()
-    f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
+    f = module.function("driver", public=True, **DRIVER)
     a = columns(f, f.arguments, arguments(spec))
     with claimed(f, spec.isa, a, a.task_count) as number:
         TASKS[spec.body](f, spec, a, number)
