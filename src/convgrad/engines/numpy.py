@@ -243,10 +243,22 @@ class NumPyCall:
     def at(self, operands: Sequence[int], out: int, keep: object) -> None:
         """Compute the problem from the operands at these addresses into the output at ``out``."""
         problem, shapes = self.problem, canonical_shapes(self.problem)
-        *strides, to = self.strides
-        dtype = problem.operand_format.dtype
-        arrays = [array_at(*place, dtype) for place in zip(operands, shapes, strides, strict=False)]
-        self.on(arrays, array_at(out, shapes[-1], to, problem.output_format.dtype))
+        names, dtypes = (*problem.operands, problem.output), [problem.operand_format.dtype] * len(operands)
+        places = zip(names, (*operands, out), self.strides, (*dtypes, problem.output_format.dtype), strict=True)
+        *arrays, result = [self._array(shape, *place) for shape, place in zip(shapes, places, strict=True)]
+        *arrays, target = [array.reshape(shape) for array, shape in zip((*arrays, result), shapes, strict=True)]
+        self.on(arrays, target)
+        if not np.may_share_memory(target, result):
+            result[...] = target.reshape(result.shape)
+
+    def _array(self, shape: tuple[int, ...], name: str, address: int, strides: tuple[int, ...], dtype: Dtype) -> Array:
+        """Return an array over memory. Groups are an axis of their own if the last stride is theirs."""
+        if len(strides) == len(shape):
+            return array_at(address, shape, strides, dtype)
+        (*own, group), conv, axis = strides, self.problem.geometry, int(name != "weights")
+        assert isinstance(conv, Conv), "channels have no groups"
+        extents = *shape[:axis], conv.groups, shape[axis] // conv.groups, *shape[axis + 1 :]
+        return array_at(address, extents, (*own[:axis], group, *own[axis:]), dtype)
 
     def on(self, operands: Sequence[Array], out: Array) -> None:
         """Compute the problem from arrays of any strides."""

@@ -197,15 +197,21 @@ def transposed(view: ForwardNest) -> ForwardNest:
 def forward_nest(
     conv: Conv, order: SumOrder, solves_for: str, strides: Mapping[str, Strides], out: Strides
 ) -> ForwardNest:
-    """Return the simplified nest of a problem, for the byte strides of its operands, by name, and of its output."""
-    data, weights = strides[OPERAND[solves_for]], strides["weights"]
+    """Return the simplified nest of a problem, for the byte strides of its operands, by name, and of its output.
+
+    Strides are those of the canonical axes. One from a group to the next may follow, if channels have no common stride.
+    """
+    rank, (data, weights) = 2 + len(conv.axes), (strides[OPERAND[solves_for]], strides["weights"])
     n, k = conv.dst_channels // conv.groups, conv.src_channels // conv.groups
-    by_n, by_k, group = weights[0], weights[1], n * weights[0]
+    by_n, by_k, (group,) = weights[0], weights[1], weights[rank:] or (n * weights[0],)
     if solves_for == "src":
         n, k, by_n, by_k = k, n, by_k, by_n
     images = Axis(conv.batch, conv.batch, 1)
-    steps = list(zip((images, *conv.axes), (0, *weights[2:]), (data[0], *data[2:]), (out[0], *out[2:]), strict=True))
-    channels, group_out = (n, by_n, out[1]), n * out[1]
+    steps = list(
+        zip((images, *conv.axes), (0, *weights[2:rank]), (data[0], *data[2:rank]), (out[0], *out[2:rank]), strict=True)
+    )
+    channels, (group_out,) = (n, by_n, out[1]), out[rank:] or (n * out[1],)
+    (group_data,) = data[rank:] or (k * data[1],)
     foldable = solves_for == "src" and conv.groups == 1 and "bias" not in strides
     if foldable and FAN_IN % order.blocks_a_line == 0:
         channels, steps = _with_taps(channels, steps)
@@ -221,7 +227,7 @@ def forward_nest(
         n,
         k,
         _simplified(axes),
-        (k * data[1], data[1]),
+        (group_data, data[1]),
         (group_out, by_n_out),
         (group, by_n, by_k),
         strides["bias"][0] if "bias" in strides else 0,

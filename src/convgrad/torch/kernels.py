@@ -24,7 +24,7 @@ from convgrad.torch import cuda
 from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import Ints
 from convgrad.torch.passes import NO_LAYER, Call
-from convgrad.torch.problems import Kind, bias_problem, src_problem, weights_problem
+from convgrad.torch.problems import Kind, bias_problem, dst_problem, src_problem, weights_problem
 from convgrad.torch.recorded import numbers
 
 # type, shape, strides in elements, and the number of the GPU, or -1 for the CPU
@@ -42,6 +42,12 @@ def compute(call: Call, activation: str | None = None) -> Tensor:
     """Return the result of an operator's call, as a new tensor."""
     pose, operands, layer, sizes = call
     return _known(pose, tuple(layer), sizes, _key(operands, layer.tune), activation)(operands)
+
+
+def products(a: Tensor, b: Tensor) -> Tensor:
+    """Return the matrix products of (B, M, K) and (B, K, N), which must have elements, with any strides."""
+    call, is_b_first = _known_products(*_key((a, b)))
+    return call((b, a) if is_b_first else (a, b))
 
 
 def gradients(
@@ -74,18 +80,19 @@ class _Call:
 
     __slots__ = ("call", "device", "dtype", "is_last", "problem", "shape", "strides")
 
-    def __init__(self, problem: Problem, layouts: tuple[TensorLayout, ...], channels_last: bool, threads: int) -> None:
-        memory = LAST[len(problem.output_shape)] if channels_last else torch.contiguous_format
-        like = torch.empty(problem.output_shape, dtype=layouts[0][0], device="meta", memory_format=memory)
-        self.shape, self.dtype, self.strides = problem.output_shape, like.dtype, like.stride()
-        item_bytes, elements = like.element_size(), (*[strides for _, _, strides, _ in layouts], self.strides)
-        strides = tuple([tuple([item_bytes * stride for stride in strides]) for strides in elements])
+    def __init__(
+        self, problem: Problem, layouts: tuple[TensorLayout, ...], like: Tensor, strides: tuple[Ints, ...], threads: int
+    ) -> None:
+        """Prepare the call for operands with layouts and a result like ``like``. ``strides`` are the kernel's."""
+        self.shape, self.dtype, self.strides = tuple(like.shape), like.dtype, like.stride()
+        item_bytes = like.element_size()
+        in_bytes = tuple([tuple([item_bytes * stride for stride in of_tensor]) for of_tensor in strides])
         self.is_last = is_channels_last(torch.empty_strided(*layouts[0][1:3], device="meta"))
         self.problem, self.device = problem, common_device([_device(number) for *_, number in layouts])
         self.call = (
-            engines.ready(problem, strides, threads)
+            engines.ready(problem, in_bytes, threads)
             if self.device.type == "cpu"
-            else cuda.ready(problem, strides, self.device)
+            else cuda.ready(problem, in_bytes, self.device)
         )
 
     def __call__(self, tensors: tuple[Tensor, ...]) -> Tensor:
@@ -141,8 +148,31 @@ def _known(
     (layouts, threads, selection), attributes = key, OpAttributes._make(layer)
     problem = pose(tuple([(dtype, shape) for dtype, shape, *_ in layouts]), attributes, *sizes)
     problem = engines.within(activated(problem, activation), attributes.max_error)
+    memory = LAST[len(problem.output_shape)] if attributes.channels_last else torch.contiguous_format
+    like = torch.empty(problem.output_shape, dtype=layouts[0][0], device="meta", memory_format=memory)
     with measured(selection[1]):  # the call that is prepared here keeps its way to choose a plan
-        return _Call(problem, layouts, attributes.channels_last, threads)
+        return _Call(problem, layouts, like, (*[strides for _, _, strides, _ in layouts], like.stride()), threads)
+
+
+@remembered(REMEMBERED, slice(0, 2))
+def _known_products(layouts: tuple[TensorLayout, TensorLayout], threads: int, _: object) -> tuple[_Call, bool]:
+    """Return the prepared call of a batch of matrix products as groups of an image, and whether b is its first operand.
+
+    Positions are the rows of a if each column of b is contiguous, else the columns of b.
+    """
+    (dtype, (batch, rows, inner), (a_batch, a_row, a_k), _), (_, (*_, columns), (b_batch, b_k, b_column), _) = layouts
+    like = torch.empty(batch, rows, columns, dtype=dtype, device="meta")
+    image, tap, (out, out_row, out_column) = 0, 0, like.stride()
+    if b_k == 1 != b_column:
+        positions, channels, order = rows, columns, layouts
+        strides = (image, a_k, a_row, a_batch), (b_column, b_k, tap, b_batch), (image, out_column, out_row, out)
+    else:
+        positions, channels, order = columns, rows, layouts[::-1]
+        strides = (image, b_k, b_column, b_batch), (a_row, a_k, tap, a_batch), (image, out_row, out_column, out)
+    kinds_of_image = (dtype, (1, batch * inner, positions)), (dtype, (batch * channels, inner, 1))
+    layer = OpAttributes((1,), (0,), (0,), None, (1,), batch, False)
+    with measured(False):
+        return _Call(dst_problem(kinds_of_image, layer), order, like, strides, threads), order is not layouts
 
 
 @remembered(REMEMBERED, slice(1, 3))

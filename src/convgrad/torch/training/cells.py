@@ -7,7 +7,6 @@ product of all steps. An LSTM has two states, h and c, and a GRU has one, so the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -18,8 +17,8 @@ from torch.utils.flop_counter import mm_flop, register_flop_formula
 from convgrad.float_environment import in_default_environment
 from convgrad.torch.training.expected import kind_of
 from convgrad.torch.training.products import product
-from convgrad.torch.training.replay import Repetition, Replays
-from convgrad.torch.training.tensors import REMEMBERED, allocated, update
+from convgrad.torch.training.replay import Repetition, replays_of
+from convgrad.torch.training.tensors import allocated, update
 
 Tensors = tuple[Tensor, ...]
 Shape = Sequence[int]
@@ -136,15 +135,9 @@ _CELLS = {1: _Cell(_gru, _gru_backward, _gru_by_operators), 2: _Cell(_lstm, _lst
 # -- operators -----------------------------------------------------------------------------------------------------
 
 
-@lru_cache(REMEMBERED)
-def _replays(step: Callable[..., Tensors], kind: object) -> Replays:
-    """Return the recorded calls of a step with arguments of one kind."""
-    return Replays()
-
-
 def _repeated(step: Callable[..., Tensors], repetition: Repetition) -> list[Tensor]:
     """Return the results of a step for all steps, stacked."""
-    return _replays(step, kind_of(repetition.arguments(0), {})).repeat(step, repetition)
+    return replays_of(step, kind_of(repetition.arguments(0), {})).repeat(step, repetition)
 
 
 @in_default_environment

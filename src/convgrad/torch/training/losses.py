@@ -132,6 +132,16 @@ def softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
     return program.result("quotient", e, coefficients=coefficients, out=out)
 
 
+def softmax_of_rows(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return softmax along the last dimension in f32, the largest element of each row, and logsumexp."""
+    view = _slices(x, -1)
+    program, e = _SliceProgram(view), _empty(view, torch.float32)
+    largest, sums = program.sums_of_exponentials(e)
+    logarithms, means = program.coefficients("log64", sums), program.coefficients("mean", sums, 1.0)
+    program.result("quotient", e, coefficients=(means,), out=e)
+    return e, largest, elements("add", largest, logarithms, 1.0)
+
+
 @row(
     "_softmax_backward_data",
     formula="output * (grad_output - (sum of grad_output * output, rounded to f32))",

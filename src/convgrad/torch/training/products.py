@@ -141,15 +141,9 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     return kernels.compute(passes.forward(a.unsqueeze(2), b.t().unsqueeze(2), bias, _ONE_TAP)).squeeze(2)
 
 
-def _batched(a: Tensor, b: Tensor) -> Tensor:
+def products(a: Tensor, b: Tensor) -> Tensor:
     """Return the matrix products of (B, M, K) and (B, K, N), as one convolution of an image with B groups."""
-    batch, rows, inner = a.shape
-    columns = b.shape[2]
-    if not (a.numel() and b.numel()):
-        return a.new_zeros(batch, rows, columns)
-    src, weights = b.reshape(1, batch * inner, columns), a.reshape(batch * rows, inner, 1)
-    products = kernels.compute(passes.forward(src, weights, None, _ONE_TAP._replace(groups=batch)))
-    return products.reshape(batch, rows, columns)
+    return kernels.products(a, b) if a.numel() and b.numel() else a.new_zeros(*a.shape[:2], b.shape[2])
 
 
 @row("mm", formula="Convolution with one tap: rows are images, columns are channels", order=OF_OPERATOR, bound=_BOUND)
@@ -167,7 +161,7 @@ def mm(self: Tensor, mat2: Tensor) -> Tensor:
 )
 def bmm(self: Tensor, mat2: Tensor) -> Tensor:
     """Return the products of two batches of matrices."""
-    return _batched(self, mat2)
+    return products(self, mat2)
 
 
 @row("mv", formula="mm with one column", order=OF_OPERATOR, bound=_BOUND)
@@ -198,7 +192,7 @@ def addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: flo
 @row("baddbmm", formula=_PLUS, order=OF_OPERATOR, bound=f"{_BOUND} + 3 u abs(result)")
 def baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return the products of two batches of matrices plus a batch."""
-    return _plus(self, _batched(batch1.float(), batch2.float()), beta, alpha, batch1.dtype)
+    return _plus(self, products(batch1.float(), batch2.float()), beta, alpha, batch1.dtype)
 
 
 def _plus(self: Tensor, result: Tensor, beta: float, alpha: float, to: torch.dtype) -> Tensor:

@@ -9,9 +9,9 @@ drivers must not write to its arguments or results by other means, or depend on 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 import numpy as np
 import torch
@@ -25,14 +25,16 @@ from convgrad.float_environment import in_default_environment
 from convgrad.functional.recording import Driver, Memory, Recording, recorded
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.torch.kernels import threads_of_call
-from convgrad.torch.training.expected import Results
-from convgrad.torch.training.tensors import memory_bytes, read_address, rounded, write_address
+from convgrad.torch.training.expected import Kind, Results, kind_of
+from convgrad.torch.training.tensors import REMEMBERED, memory_bytes, read_address, rounded, write_address
 
 _Place = tuple[int, int]  # the number of a base address, and an offset from it
 _ABSOLUTE, _SCRATCH, _NUMBERS, _FIRST = range(4)  # numbers of base addresses; the last one is that of a tensor
 Numbers = Sequence[object]
 _SETTINGS = 16  # settings whose calls are kept for each kind
 _NOTHING = np.empty(0, np.uint8)
+Arguments = ParamSpec("Arguments")
+Computed = TypeVar("Computed")
 
 
 class Replays:
@@ -83,6 +85,26 @@ class Replays:
                 states = results[-1][: len(repetition.states)] if at else repetition.states
                 results.append(compute(*repetition._replace(states=states).arguments(at)))
         return [torch.stack(kind) for kind in zip(*results[:: -1 if repetition.reverse else 1], strict=True)]
+
+
+@lru_cache(REMEMBERED)
+def replays_of(function: Callable[..., Results], kind: Kind) -> Replays:
+    """Return the recorded calls of a function with arguments of a kind."""
+    return Replays()
+
+
+def replayed(function: Callable[Arguments, Computed]) -> Callable[Arguments, Computed]:
+    """Return a function whose calls are recorded, so that those of one kind run again."""
+
+    def called(*arguments: Arguments.args, **_: Arguments.kwargs) -> Computed:
+        compute: Any = partial(function, *arguments)
+        replays = replays_of(cast(Any, function), kind_of(arguments, {}))
+        results: Any = replays.again(arguments, ())
+        if results is None:
+            results = replays.computed(compute, arguments, ())
+        return cast(Computed, results)
+
+    return called
 
 
 class Repetition(NamedTuple):

@@ -293,6 +293,7 @@ def _known(name: str, kinds: tuple[Kind | None, ...], targets: tuple[Kind | None
 
     Tensors are used where they are if three axes are left after combining axes that are like one for all of them.
     """
+    assert len(kinds) == len(MAPS[name].operands), "a map gets all of its operands"
     metas = [kind and torch.empty_strided(*kind[1:], dtype=kind[0], device="meta") for kind in (*kinds, *targets)]
     tensors = [meta for meta in metas[: len(kinds)] if meta is not None]
     to = result_type(*tensors)
