@@ -12,6 +12,7 @@ from torch import Tensor
 from convgrad.functional.recording import recorded
 from convgrad.spec.elementwise.table import MAPS
 from convgrad.torch.training.channels import ChannelProgram, ChannelView, Floats, rows_of
+from convgrad.torch.training.replay import replayed
 from convgrad.torch.training.row import SECTIONS, SUMMED, UnservedError, result_type, row
 from convgrad.torch.training.sums import axis_of, rounded, served, total
 from convgrad.torch.training.tensors import allocated, check_numbers, constant, elements
@@ -156,33 +157,48 @@ def softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype:
 # -- classes -------------------------------------------------------------------------------------------------------
 
 
-def _places(labels: Tensor, ignore_index: int, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return which labels of the rows of ``x`` are used, and the classes of the labels, 0 for the others."""
+def _places(labels: Tensor, ignore_index: int, x: Tensor) -> tuple[Tensor | None, Tensor]:
+    """Return which labels of the rows of ``x`` are used, None for all, and their classes, 0 for those that are not."""
     if labels.shape != (len(x), *x.shape[2:]):
         raise RuntimeError(f"size mismatch (got input: {list(x.shape)}, target: {list(labels.shape)})")
     if labels.dtype not in (torch.int64, torch.uint8):
         raise RuntimeError(f"nll_loss: labels must be int64 or uint8; got {labels.dtype}")
     wide = labels.to(torch.int64)  # a comparison in uint8 would be with ignore_index modulo 256
+    classes = x.shape[1]
+    if wide.numel() and not 0 <= ignore_index < classes:
+        lowest, highest = torch.aminmax(wide)
+        if lowest >= 0 and highest < classes:
+            return None, wide
     used = wide != ignore_index
     index = torch.where(used, wide, 0)
-    wrong = (index < 0) | (index >= x.shape[1])
+    wrong = (index < 0) | (index >= classes)
     if wrong.any():
         raise IndexError(f"Target {int(index[wrong][0])} is out of bounds.")
     return used, index
 
 
-def _weights(used: Tensor, index: Tensor, weight: Tensor | None, classes: int) -> Tensor | None:
+def _used(x: Tensor, used: Tensor | None) -> Tensor:
+    """Return the elements of labels that are used, and 0 for the others."""
+    return x if used is None else torch.where(used, x, 0)
+
+
+def _weights(used: Tensor | None, index: Tensor, weight: Tensor | None, classes: int) -> Tensor | None:
     """Return the weight of each label, 0 for labels that are not used; None if all others have weight 1."""
     if weight is None:
         return None
     if weight.shape != (classes,):
         raise RuntimeError(f"nll_loss: weight must have one value per class, {classes}; got {tuple(weight.shape)}")
-    return torch.where(used, weight.float()[index], 0)
+    return _used(weight.float()[index], used)
 
 
-def _sum_of_weights(used: Tensor, weights: Tensor | None) -> Tensor:
+def _sum_of_weights(used: Tensor | None, weights: Tensor | None, labels: Tensor) -> Tensor:
     """Return the sum of the weights in f64."""
-    return used.count_nonzero().double() if weights is None else total(weights)
+    if weights is not None:
+        return total(weights)
+    return torch.tensor(float(labels.numel() if used is None else used.count_nonzero()), dtype=torch.float64)
+
+
+_total = replayed(total)
 
 
 @row(
@@ -200,10 +216,10 @@ def nll_loss(
     used, index = _places(labels, ignore_index, x)
     weights = _weights(used, index, weight, x.shape[1])
     losses = -x.gather(1, index.unsqueeze(1)).squeeze(1).float()
-    losses = torch.where(used, losses if weights is None else losses * weights, 0)
+    losses = _used(losses if weights is None else losses * weights, used)
     if reduction == _NONE:
         return losses.reshape(target.shape if self.dim() > 1 else ()).to(self.dtype), self.new_zeros(())
-    loss, all_weights = total(losses), _sum_of_weights(used, weights)
+    loss, all_weights = _total(losses.contiguous()), _sum_of_weights(used, weights, labels)
     loss = loss / all_weights if reduction == _MEAN else loss
     return rounded(loss, self.dtype), rounded(all_weights, self.dtype)
 
@@ -235,8 +251,8 @@ def nll_loss_backward(
     weights = _weights(used, index, weight, x.shape[1])
     gradient = gradient if weights is None else gradient * weights
     if reduction == _MEAN:
-        gradient = gradient / _sum_of_weights(used, weights).float()
-    gradient = torch.where(used, -gradient.reshape(labels.shape), 0).to(self.dtype)
+        gradient = gradient / _sum_of_weights(used, weights, labels).float()
+    gradient = _used(-gradient.reshape(labels.shape), used).to(self.dtype)
     return torch.zeros_like(x).scatter_(1, index.unsqueeze(1), gradient.unsqueeze(1)).reshape(self.shape)
 
 
