@@ -183,10 +183,7 @@ def slow_operators(page: Path) -> str:
     slowest = sorted(times, key=lambda name: -geometric_mean(times[name]))[:4]
     lines = [(name, f"{geometric_mean(times[name]):.1f}", f"{max(times[name]):.1f}") for name in slowest]
     recurrent = [time for name in ("LSTM and gradients", "GRU and gradients") for time in times[name]]
-    sentence = (
-        f"LSTM and GRU layers of 100 steps take {min(recurrent):.1f} to {max(recurrent):.1f} times as long, because\n"
-        "each step calls several operators.\n"
-    )
+    sentence = f"LSTM and GRU layers of 100 steps take {min(recurrent):.1f} to {max(recurrent):.1f} times as long.\n"
     small, updates = (
         next(row for row in rows_of("step_operators.csv") if row["operator"] == name and row["threads"] == "2")
         for name in ("step of an MLP", "AdamW of 160 parameters")
