@@ -102,8 +102,8 @@ WORDS = {
     ),
     "torch.training": (
         "row arguments caller expected tensors replay channels elements functions activations sums products norms "
-        "weights losses images grids indexed powers attention cells layers ctc composites numbers optimizers random "
-        "fixed groups replacements hooks context watch audit record processes"
+        "weights softmax losses images grids indexed powers attention cells layers ctc composites numbers optimizers "
+        "random fixed groups replacements hooks context watch audit record processes"
     ),
 }
 ORDERS = {package: modules.split() for package, modules in WORDS.items()}

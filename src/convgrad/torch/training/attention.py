@@ -12,10 +12,10 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from convgrad.torch.training.losses import softmax_backward, softmax_of_rows
 from convgrad.torch.training.products import products
 from convgrad.torch.training.replay import replayed
 from convgrad.torch.training.row import OF_OPERATOR, SUMMED, row
+from convgrad.torch.training.softmax import softmax_backward, softmax_of_rows
 from convgrad.torch.training.tensors import check_numbers, elements
 
 SCORES = 1 << 19  # of the heads that are computed at a time, unless one head has more

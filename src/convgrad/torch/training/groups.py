@@ -7,7 +7,6 @@ from functools import cache
 from convgrad.torch.training import (  # noqa: F401 - they fill ROWS
     activations,
     attention,
-    cells,
     composites,
     ctc,
     elements,
@@ -22,6 +21,7 @@ from convgrad.torch.training import (  # noqa: F401 - they fill ROWS
     powers,
     products,
     random,
+    softmax,
     sums,
     weights,
 )
