@@ -176,6 +176,55 @@ def test_second_gradients_of_recurrent_layers(kind: type[nn.LSTM | nn.GRU]) -> N
     torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-4)
 
 
+def carried(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """Return the output of a layer whose first states and input depend on its weights."""
+    output, states = layer(x)
+    return layer(x + output.mean(), states)[0].square().sum()
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_gradients_with_a_graph_are_those_without(kind: type[nn.LSTM | nn.GRU]) -> None:
+    torch.manual_seed(0)
+    layer, x, calls = kind(INPUTS, HIDDEN), torch.randn(T, N, INPUTS, requires_grad=True), list[int]()
+    layer.weight_hh_l0.register_hook(lambda gradient: calls.append(1))
+    inputs = [x, *layer.parameters()]
+    with same_bits():
+        found = torch.autograd.grad(carried(layer, x), inputs, create_graph=True)
+        expected = torch.autograd.grad(carried(layer, x), inputs)
+    assert len(calls) == 2
+    for with_graph, without in zip(found, expected, strict=True):
+        torch.testing.assert_close(with_graph, without)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_batches_of_gradients_and_changed_outputs(kind: type[nn.LSTM | nn.GRU]) -> None:
+    torch.manual_seed(0)
+    layer, x = kind(INPUTS, HIDDEN), torch.randn(T, N, INPUTS)
+    with same_bits():
+        found, expected = (
+            torch.autograd.functional.jacobian(lambda values: layer(values)[0].sum((1, 2)), x, vectorize=vectorize)
+            for vectorize in (True, False)
+        )
+        torch.testing.assert_close(found, expected)
+        output, _ = layer(x)
+        (changed,) = torch.autograd.grad(output.relu_().sum(), layer.weight_hh_l0)
+        output, _ = layer(x)
+        (kept,) = torch.autograd.grad(output.relu().sum(), layer.weight_hh_l0)
+    assert digest(changed) == digest(kept)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_a_bias_of_one_element_is_repeated(kind: type[nn.LSTM | nn.GRU]) -> None:
+    torch.manual_seed(0)
+    layer, x = kind(INPUTS, HIDDEN), torch.randn(T, N, INPUTS)
+    layer.bias_hh_l0 = nn.Parameter(torch.ones(1))
+    with same_bits():
+        (gradient,) = torch.autograd.grad(layer(x)[0].sum(), layer.bias_hh_l0)
+        layer.bias_hh_l0 = nn.Parameter(torch.ones(len(layer.weight_hh_l0)))
+        (expected,) = torch.autograd.grad(layer(x)[0].sum(), layer.bias_hh_l0)
+    torch.testing.assert_close(gradient, expected.sum(0, keepdim=True))
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
 def test_recurrent_layers_in_forward_mode_and_tracing(kind: type[nn.LSTM | nn.GRU]) -> None:

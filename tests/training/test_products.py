@@ -57,8 +57,11 @@ LAYOUTS = {
     "heads of three": lambda x: torch.cat((x, x, x), -1).transpose(1, 2).contiguous().chunk(3, -1)[1].transpose(1, 2),
 }
 B, H, T, S, D = 3, 4, 5, 7, 6
+ORDERS = {"rows": lambda x: x, "columns": lambda x: x.mT.contiguous().mT, "gaps": lambda x: spread(x, 2)}
 MASKS = {
     "none": (),
+    "one number": (1, 1),
+    "each key": (S,),
     "each score": (T, S),
     "each batch": (B, 1, T, S),
     "each head": (1, H, T, S),
@@ -66,16 +69,23 @@ MASKS = {
 }
 
 
-@tiers("layout, masks, is_causal, shared, dtype", LAYOUTS, MASKS, (False, True), (1, 2), TYPES, every=3)
+@tiers("layout, masks, order, is_causal, shared, dtype", LAYOUTS, MASKS, ORDERS, (False, True), (1, 2), TYPES, every=11)
 def test_attention_of_some_heads_at_a_time(
-    layout: str, masks: str, is_causal: bool, shared: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    layout: str,
+    masks: str,
+    order: str,
+    is_causal: bool,
+    shared: int,
+    dtype: torch.dtype,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     torch.manual_seed(0)
     shapes = (B, H, T, D), (B, H // shared, S, D), (B, H // shared, S, D)
     tensors = [LAYOUTS[layout](torch.randn(shape).to(dtype)).detach().requires_grad_() for shape in shapes]
     mask = torch.randn(MASKS[masks]).to(dtype) if MASKS[masks] else None
-    if mask is not None:
-        mask[..., 1, :] = mask[..., 2, 3] = -math.inf  # a row sees no key
+    if mask is not None and len(MASKS[masks]) > 1:
+        mask[..., -1, :] = mask[..., 0, -1] = -math.inf  # a row sees no key
+        mask = ORDERS[order](mask)
     factor = torch.randn(B, H, T, D).to(dtype)
 
     def step() -> list[torch.Tensor]:
@@ -86,7 +96,7 @@ def test_attention_of_some_heads_at_a_time(
 
     results = []
     with same_bits():
-        for scores in (1, 2 * T * S, H * T * S, 2 * H * T * S, 1 << 19):
+        for scores in (1, 2 * T * S, H * T * S, 2 * H * T * S, *[1 << 19] * 3):
             monkeypatch.setattr(attention, "SCORES", scores)
             results.append(step())
     assert len({digest(found) for found in results}) == 1

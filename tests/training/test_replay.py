@@ -11,7 +11,8 @@ from torch.utils._pytree import tree_leaves
 
 from convgrad.engines.settings import max_error
 from convgrad.torch import kernels, same_bits
-from convgrad.torch.training.replay import Replays
+from convgrad.torch.training.replay import Replays, replayed
+from convgrad.torch.training.tensors import elements
 from tests.support.tiers import tiers
 from tests.training.digests import digest
 from tests.training.places import three_operators
@@ -82,6 +83,20 @@ def test_running_values_move_at_each_call() -> None:
         x, expected = numbers(step, 4, 3, 5, 5), mean * 0.9
         torch.nn.functional.batch_norm(x, mean, variance, training=True)
         torch.testing.assert_close(mean, expected + 0.1 * x.mean((0, 2, 3)))
+
+
+@pytest.mark.parametrize("size", [3, 8, 40, 300])
+def test_memory_of_copies_is_not_taken_for_that_of_results(size: int) -> None:
+    """A copy of an operand is freed before a result of its size is allocated, often at the same address."""
+
+    @replayed
+    def computed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        total = elements("add", x, y, 1.0)  # copies y, which is transposed
+        return elements("product", total, 2.0)
+
+    for step in range(6):
+        x, y = numbers(step, size, size), numbers(step + 9, size, size).t()
+        assert torch.equal(computed(x, y), (x + y) * 2)
 
 
 def test_results_have_memory_of_their_own() -> None:

@@ -31,6 +31,7 @@ class Recording:
         self.allocated: list[Memory] = []
         self.constants: list[Memory] = []
         self.written: set[int] = set()
+        self.kept: list[object] = []  # the memory of all calls: if it were freed, a later address could be the same
 
 
 _recording: ContextVar[Recording | None] = ContextVar("convgrad_recording", default=None)
@@ -68,4 +69,5 @@ def run(driver: Driver, addresses: Sequence[int], keep: object) -> None:
     """Run a driver on tensors at these addresses, whose memory ``keep`` keeps alive, and record the call."""
     if (recording := _recording.get()) is not None:
         recording.calls.append((driver, tuple(addresses)))
+        recording.kept.append(keep)
     driver(addresses, keep)

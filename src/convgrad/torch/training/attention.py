@@ -50,9 +50,8 @@ class _Attention(NamedTuple):
         check_numbers(factor)
         sees = torch.ones(extents, dtype=torch.bool).tril() if is_causal else None
         bounds = None if sees is None else torch.where(sees, math.inf, -math.inf)
-        return cls(
-            query, key, value, factor, None if mask is None else mask.float().expand(batches, heads, *extents), bounds
-        )
+        added = None if mask is None else mask.float().contiguous().expand(batches, heads, *extents)
+        return cls(query, key, value, factor, added, bounds)
 
     def heads(self) -> Iterator[Heads]:
         """Yield the heads that are computed at a time."""

@@ -39,7 +39,9 @@ class Direction(NamedTuple):
 
     def computed(self) -> tuple[Tensor, Tensors]:
         """Return the values of h after each step, in the order of ``of_input``, and the last states."""
-        outputs, *last = cast(Tensors, _Recurrence.apply(*self[:-1], *self.start))
+        of_input, weight, bias, reverse, start = self
+        bias = bias if bias is None or len(bias) == len(weight) else bias.expand(len(weight))
+        outputs, *last = cast(Tensors, _Recurrence.apply(of_input, weight, bias, reverse, *start))
         return outputs, tuple(last)
 
     def by_operators(self) -> tuple[Tensor, Tensors]:
@@ -155,12 +157,11 @@ def _check(of_input: Tensor, weight: Tensor, start: Sequence[Tensor]) -> None:
     steps, rows, width = of_input.shape
     shapes = [tuple(state.shape) for state in start]
     if {*shapes} != {(rows, weight.shape[1])} or width != len(weight) or not steps:
-        raise RuntimeError(
-            f"expected states of {(rows, weight.shape[1])} and gates of {len(weight)}; got {shapes}, {width}"
-        )
+        wanted = f"h of {(rows, weight.shape[1])} and weight_ih of {len(weight)} rows, as weight_hh has"
+        raise RuntimeError(f"LSTM or GRU: expected {wanted}; got {shapes} and {width}")
     dtypes = {tensor.dtype for tensor in (of_input, weight, *start)}
     if dtypes != {torch.float32}:
-        raise RuntimeError(f"expected input, weights and states of torch.float32; got {dtypes}")
+        raise RuntimeError(f"LSTM or GRU: expected input, weights and states of torch.float32; got {dtypes}")
 
 
 @in_default_environment
@@ -194,24 +195,31 @@ class _Recurrence(torch.autograd.Function):  # type: ignore[misc]
     ) -> Tensors:
         outputs, *kept = torch.ops.convgrad.recurrence(of_input, weight, bias, start, reverse)
         ctx.reverse = reverse
-        ctx.save_for_backward(of_input, weight, bias, outputs, *start, *kept)
+        if any(ctx.needs_input_grad):  # callers may change the outputs
+            ctx.save_for_backward(of_input, weight, bias, _before(start[0], outputs, reverse), *start, *kept)
         return outputs, *[
             states[0 if reverse else -1].clone() for states, _ in zip((outputs, *kept), start, strict=False)
         ]
 
     @staticmethod
     def backward(ctx: Any, of_outputs: Tensor, *of_last: Tensor) -> tuple[Tensor | None, ...]:
-        of_input, weight, bias, outputs, *others = ctx.saved_tensors
+        of_input, weight, bias, h, *others = ctx.saved_tensors
         start, kept, reverse = tuple(others[: len(of_last)]), others[len(of_last) :], ctx.reverse
-        if torch.is_grad_enabled():  # these gradients have gradients
+        if torch.is_grad_enabled() or any(map(_is_batched, (of_outputs, *of_last))):
             direction = Direction(of_input, weight, bias, reverse, start)
             return _of_operators(direction, (of_outputs, *of_last), ctx.needs_input_grad)
-        before = [_before(state, after, reverse) for state, after in zip(start, (outputs, *kept), strict=False)]
-        gradients = torch.ops.convgrad.recurrence_backward(of_outputs, of_last, (*before[1:], *kept), weight, reverse)
+        c = [_before(state, after, reverse) for state, after in zip(start[1:], kept, strict=False)]
+        gradients = torch.ops.convgrad.recurrence_backward(of_outputs, of_last, (*c, *kept), weight, reverse)
         of_start, of_products = gradients[: len(start)], gradients[-1].flatten(0, 1)
-        of_weight = torch.mm(of_products.t(), before[0].flatten(0, 1)) if ctx.needs_input_grad[1] else None
+        of_weight = torch.mm(of_products.t(), h.flatten(0, 1)) if ctx.needs_input_grad[1] else None
         of_bias = of_products.sum(0) if ctx.needs_input_grad[2] else None
         return gradients[len(start)], of_weight, of_bias, None, *of_start
+
+
+def _is_batched(gradient: Tensor) -> bool:
+    """Return whether a gradient belongs to a batch of gradients, as in ``jacobian`` with ``vectorize=True``."""
+    functorch = torch._C._functorch
+    return bool(functorch.is_batchedtensor(gradient) or functorch.is_legacy_batchedtensor(gradient))
 
 
 def _before(start: Tensor, after: Tensor, reverse: bool) -> Tensor:
@@ -221,11 +229,21 @@ def _before(start: Tensor, after: Tensor, reverse: bool) -> Tensor:
 
 
 def _of_operators(direction: Direction, of_results: Tensors, needed: Sequence[bool]) -> tuple[Tensor | None, ...]:
-    """Return the gradients of the operators of a direction, which have gradients."""
-    outputs, last = direction.by_operators()
-    arguments = *direction[:-1], *direction.start
+    """Return the gradients of the operators of a direction, which have gradients if those are enabled."""
+    has_gradients = torch.is_grad_enabled()
+    with torch.enable_grad():  # views, because an argument may have been computed from another one
+        of_input, weight, bias, start = (
+            direction.of_input.view_as(direction.of_input),
+            direction.weight.view_as(direction.weight),
+            None if direction.bias is None else direction.bias.view_as(direction.bias),
+            tuple([state.view_as(state) for state in direction.start]),
+        )
+        outputs, last = Direction(of_input, weight, bias, direction.reverse, start).by_operators()
+    arguments = of_input, weight, bias, None, *start
     some = [cast(Tensor, argument) for argument, is_needed in zip(arguments, needed, strict=True) if is_needed]
-    gradients = iter(torch.autograd.grad((outputs, *last), some, of_results, create_graph=True, allow_unused=True))
+    gradients = iter(
+        torch.autograd.grad((outputs, *last), some, of_results, create_graph=has_gradients, allow_unused=True)
+    )
     return tuple([next(gradients) if is_needed else None for is_needed in needed])
 
 

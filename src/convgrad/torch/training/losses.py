@@ -27,7 +27,7 @@ def _places(labels: Tensor, ignore_index: int, x: Tensor) -> tuple[Tensor | None
         raise RuntimeError(f"size mismatch (got input: {list(x.shape)}, target: {list(labels.shape)})")
     if labels.dtype not in (torch.int64, torch.uint8):
         raise RuntimeError(f"nll_loss: labels must be int64 or uint8; got {labels.dtype}")
-    wide = labels.to(torch.int64)  # a comparison in uint8 would be with ignore_index modulo 256
+    wide = labels.contiguous().to(torch.int64)  # a comparison in uint8 would be with ignore_index modulo 256
     classes = x.shape[1]
     if wide.numel() and not 0 <= ignore_index < classes:
         lowest, highest = torch.aminmax(wide)
