@@ -182,7 +182,7 @@ def on_the_pool(act: Callable[[], None]) -> None:
         time.sleep(1e-3)
     together = threading.Barrier(max(THREADS, pool.size()))
 
-    def kernel(_arguments: int, _scratch: int, _share: int) -> None:
+    def kernel(_arguments: int, _scratch: int, _number: int) -> None:
         together.wait(HANG_S)
         act()
 

@@ -64,7 +64,7 @@ def test_no_more_threads_than_cores(
     seen: set[int] = set()
     together = threading.Barrier(expected)
 
-    def kernel(_arguments: int, _scratch: int, _share: int) -> None:
+    def kernel(_arguments: int, _scratch: int, _number: int) -> None:
         seen.add(threading.get_ident())
         together.wait(HANG_S)
 
@@ -119,13 +119,13 @@ def test_helpers_keep_off_the_callers_core(fresh: pool._Pool, monkeypatch: pytes
     try:
         for core in (*sorted(cores)[:2], *sorted(cores)[:1]):
             os.sched_setaffinity(0, {core})
-            team = pool.Team(lambda *_: None, words(3), 64, 1, None)
+            team = pool.Team(lambda *_: None, words(3), 64, None)
             fresh.place(core)
             fresh.invite(team, 1, all_needed=False)
             assert [os.sched_getaffinity(helper.thread.native_id) for helper in fresh.helpers] == [cores - {core}]
             assert os.sched_getaffinity(0) == {core}
             team.settle()
-        team = pool.Team(lambda *_: None, words(3), 64, 1, None)
+        team = pool.Team(lambda *_: None, words(3), 64, None)
         fresh.place(None)
         fresh.invite(team, 2, all_needed=True)
         assert all(os.sched_getaffinity(helper.thread.native_id) == cores for helper in fresh.helpers)
@@ -193,7 +193,7 @@ def test_invitations_do_not_pile_up(fresh: pool._Pool, monkeypatch: pytest.Monke
     """Teams that are over may wait in the queue of busy threads: no more than there are threads, and without arrays."""
     monkeypatch.setattr(pool, "usable_cores", lambda: (0, 1))
     go = threading.Event()
-    busy = pool.Team(lambda *_: bool(go.wait(HANG_S)), words(3), 64, 1, None)
+    busy = pool.Team(lambda *_: bool(go.wait(HANG_S)), words(3), 64, None)
     fresh.invite(busy, 1, all_needed=False)
     assert eventually(lambda: fresh.idle == 0)
     for _ in range(20):
@@ -207,7 +207,7 @@ def test_invitations_do_not_pile_up(fresh: pool._Pool, monkeypatch: pytest.Monke
 def test_a_team_that_is_over_keeps_nobody_from_the_next(fresh: pool._Pool) -> None:
     """A helper wakes for one that nobody has joined yet: the next call has it all the same."""
     fresh.helpers.append(object())  # type: ignore[arg-type]  # one that has not come to the queue yet
-    over, still_going, following = (Team(lambda *_: None, words(3), 64, 1, None) for _ in range(3))
+    over, still_going, following = (Team(lambda *_: None, words(3), 64, None) for _ in range(3))
     for team in (over, still_going):
         assert fresh.invite(team, 1, all_needed=False) == 1
         over.closed = True

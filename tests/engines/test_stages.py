@@ -9,12 +9,13 @@ import pytest
 
 from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm import driver, jit
+from convgrad.engines.llvm.arguments import loaded_where_used
 from convgrad.engines.llvm.elementwise import run, stages
 from convgrad.engines.llvm.emit import Module
 from convgrad.engines.pools import run as run_on_pool
 from convgrad.engines.tensors import Extents, Strided
 from convgrad.plan.machine import ISAS, Isa
-from convgrad.plan.records import SHARES
+from convgrad.plan.records import SHARES, Record, addresses
 from tests.support.engine_helpers import HOST
 from tests.support.helpers import assert_same_bits
 
@@ -45,28 +46,31 @@ def test_a_stage_begins_after_all_tasks_of_the_one_before(isa: str, threads: int
 
 
 def claiming(isa: Isa) -> str:
-    """Return the IR of a driver that lists the numbers it claims. Its arguments: counters, a count, the list."""
-    module = Module()
+    """Return the IR of a driver that lists the numbers that it claims."""
+    module, arguments = Module(), addresses("shares", "claimed") + Record("count") + addresses("list")
     f = module.function("driver", public=True, **driver.DRIVER)
-    place = f.alloca("i64", 1)
-    f.store(f.load("i64", f.arguments, 16), place)
-    with driver.claims(f, lambda: f.load("ptr", f.arguments), lambda: f.load("i64", f.arguments, 8)) as number:
+    a, place = loaded_where_used(f, f.arguments, arguments), f.alloca("i64", 1)
+    f.store(a.list, place)
+    with driver.claims(f, a, lambda: a.claimed, lambda: a.count) as number:
         f.store(number, f.load("ptr", place))
         f.store(f.load("i64", place) + 8, place)
     f.done()
     return str(module)
 
 
-@pytest.mark.parametrize("share", range(SHARES))
-def test_a_thread_begins_with_its_share_and_claims_each_number_once(share: int) -> None:
+@pytest.mark.parametrize("shares", range(1, SHARES + 1))
+def test_a_thread_begins_with_its_share_and_claims_each_number_once(shares: int) -> None:
     (claim,) = jit.functions(ISAS[HOST[0]], claiming, ISAS[HOST[0]], driver=jit.DRIVER)
-    for count in (*range(2 * SHARES + 2), 1000):
-        bounds = [count * n // SHARES for n in range(SHARES + 1)]
-        wanted = [number for n in range(SHARES) for number in range(*bounds[(share + n) % SHARES :][:2])]
-        for claimed in (0, 1):  # by another thread, of each share that has a number
-            counters, numbers = np.full(SHARES, claimed), np.full(count + 1, -1)
-            arguments = np.array([address_of(counters), count, address_of(numbers)])
-            claim(address_of(arguments), 0, share)
+    for thread, count in product(range(shares + 2), (*range(2 * SHARES + 2), 1000)):
+        bounds = [count * n // shares for n in range(shares + 1)]
+        wanted = [number for n in range(shares) for number in range(*bounds[(thread + n) % shares :][:2])]
+        for claimed in (0, 1):  # of each share that has a number, by another thread
+            number_of_shares, counters = np.array([shares]), np.full(SHARES, claimed)
+            numbers = np.full(count + 1, -1)
+            arguments = np.array(
+                [address_of(number_of_shares), address_of(counters), count, address_of(numbers)], np.int64
+            )
+            claim(address_of(arguments), 0, thread)
             left = [number for number in wanted if not claimed or number not in bounds]
             assert numbers.tolist() == [*left, *[-1] * (count + 1 - len(left))]
 

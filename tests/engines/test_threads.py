@@ -130,7 +130,7 @@ def test_an_error_on_a_thread_reaches_the_caller(time_ms: float) -> None:
     caller = threading.get_ident()
     met = threading.Event()
 
-    def kernel(_arguments: int, _scratch: int, _share: int) -> None:
+    def kernel(_arguments: int, _scratch: int, _number: int) -> None:
         if threading.get_ident() == caller:
             met.wait(HANG_S)
             while not arguments[-1]:
@@ -152,7 +152,7 @@ def test_no_interrupt_leaves_while_others_compute(interrupts: int) -> None:
     arguments = words(3)
     at_work, ended = threading.Event(), threading.Event()
 
-    def kernel(_arguments: int, _scratch: int, _share: int) -> None:
+    def kernel(_arguments: int, _scratch: int, _number: int) -> None:
         if threading.get_ident() == caller:
             at_work.wait(HANG_S)
             return
@@ -187,7 +187,7 @@ def test_no_interrupt_leaves_while_others_compute(interrupts: int) -> None:
 def test_the_pool_outlives_an_error() -> None:
     """After errors on its threads, as many of them serve the next call, and it is right."""
 
-    def kernel(_arguments: int, _scratch: int, _share: int) -> None:
+    def kernel(_arguments: int, _scratch: int, _number: int) -> None:
         raise MemoryError("no room")
 
     expected = LAYERS[0](1)
@@ -252,7 +252,7 @@ def test_a_long_call_waits_for_no_other(threads: int, monkeypatch: pytest.Monkey
     begun, served = threading.Event(), threading.Event()
     in_time: list[bool] = []
 
-    def slow(_arguments: int, _scratch: int, _share: int) -> None:
+    def slow(_arguments: int, _scratch: int, _number: int) -> None:
         begun.set()
         in_time.append(served.wait(HANG_S))
 

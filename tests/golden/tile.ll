@@ -1,24 +1,24 @@
 define internal void @tile1(ptr %arguments, ptr %node, i1 %first, ptr %x, ptr %y, ptr %segments, i64 %segment_count, ptr %tap) #0 {
 entry:
-  %v1 = getelementptr i8, ptr %arguments, i64 128
+  %v1 = getelementptr i8, ptr %arguments, i64 136
   %v2 = load ptr, ptr %v1, align 1
-  %v3 = getelementptr i8, ptr %arguments, i64 96
+  %v3 = getelementptr i8, ptr %arguments, i64 104
   %v4 = load ptr, ptr %v3, align 1
-  %v5 = getelementptr i8, ptr %arguments, i64 104
+  %v5 = getelementptr i8, ptr %arguments, i64 112
   %v6 = load ptr, ptr %v5, align 1
-  %v7 = getelementptr i8, ptr %arguments, i64 376
+  %v7 = getelementptr i8, ptr %arguments, i64 384
   %v8 = load i64, ptr %v7, align 1
-  %v9 = getelementptr i8, ptr %arguments, i64 400
+  %v9 = getelementptr i8, ptr %arguments, i64 408
   %v10 = load i64, ptr %v9, align 1
-  %v11 = getelementptr i8, ptr %arguments, i64 408
+  %v11 = getelementptr i8, ptr %arguments, i64 416
   %v12 = load i64, ptr %v11, align 1
-  %v13 = getelementptr i8, ptr %arguments, i64 208
+  %v13 = getelementptr i8, ptr %arguments, i64 216
   %v14 = load i64, ptr %v13, align 1
-  %v15 = getelementptr i8, ptr %arguments, i64 312
+  %v15 = getelementptr i8, ptr %arguments, i64 320
   %v16 = load i64, ptr %v15, align 1
-  %v17 = getelementptr i8, ptr %arguments, i64 216
+  %v17 = getelementptr i8, ptr %arguments, i64 224
   %v18 = load i64, ptr %v17, align 1
-  %v19 = getelementptr i8, ptr %arguments, i64 320
+  %v19 = getelementptr i8, ptr %arguments, i64 328
   %v20 = load i64, ptr %v19, align 1
   %v21 = load i64, ptr %tap, align 1
   %v22 = getelementptr i8, ptr %tap, i64 8

@@ -1,6 +1,6 @@
 define internal void @store_panel(ptr %arguments, ptr %sums, ptr %out, ptr %bias, i64 %rows, i64 %skip, i64 %out_step, i64 %left, i64 %bias_step) #0 {
 entry:
-  %v1 = getelementptr i8, ptr %arguments, i64 352
+  %v1 = getelementptr i8, ptr %arguments, i64 360
   %v2 = load i64, ptr %v1, align 1
   %v3 = icmp ne i64 %v2, 0
   %v4 = sub i64 %rows, %skip
@@ -175,7 +175,7 @@ when45.else:
   store <4 x float> %v49, ptr %v42, align 1
   br label %when45.end
 when45.end:
-  %v50 = getelementptr i8, ptr %arguments, i64 216
+  %v50 = getelementptr i8, ptr %arguments, i64 224
   %v51 = load i64, ptr %v50, align 1
   %v52 = xor i64 %v39, %v41
   %v53 = lshr i64 %v52, 4
@@ -194,7 +194,7 @@ loop5.end:
   br i1 %ends, label %when58, label %when58.end
 when58:
   %v59 = getelementptr i8, ptr %loop5.chain, i64 -24
-  %v60 = getelementptr i8, ptr %arguments, i64 352
+  %v60 = getelementptr i8, ptr %arguments, i64 360
   %v61 = load i64, ptr %v60, align 1
   %v62 = icmp eq i64 %v61, 0
   %v63 = icmp sge i64 %left, 4
@@ -227,7 +227,7 @@ when68.else:
 when68.end:
   br label %when67.end
 when67.else:
-  %v80 = getelementptr i8, ptr %arguments, i64 216
+  %v80 = getelementptr i8, ptr %arguments, i64 224
   %v81 = load i64, ptr %v80, align 1
   %v82 = icmp eq i64 %v81, 1
   %v83 = and i1 %v64, %v82
@@ -272,7 +272,7 @@ when106.else:
   store <4 x float> %v110, ptr %v103, align 1
   br label %when106.end
 when106.end:
-  %v111 = getelementptr i8, ptr %arguments, i64 216
+  %v111 = getelementptr i8, ptr %arguments, i64 224
   %v112 = load i64, ptr %v111, align 1
   %v113 = xor i64 %v100, %v102
   %v114 = lshr i64 %v113, 4
@@ -282,7 +282,7 @@ when116:
   call void @combine_up(ptr %sums, i64 32, i64 32, i64 %v112, i64 %v100, i64 %v102)
   br label %when116.end
 when116.end:
-  %v117 = getelementptr i8, ptr %arguments, i64 216
+  %v117 = getelementptr i8, ptr %arguments, i64 224
   %v118 = load i64, ptr %v117, align 1
   %v119 = sub i64 %v118, 1
   %v120 = mul i64 %v119, 32

@@ -190,7 +190,7 @@ def test_a_second_interrupt_in_the_wake_of_the_first(monkeypatch: pytest.MonkeyP
             again.clear()
             raise KeyboardInterrupt
 
-    def kernel(_arguments: int, _scratch: int, _share: int) -> None:
+    def kernel(_arguments: int, _scratch: int, _number: int) -> None:
         interrupt([])
         stopped.wait(HANG_S)
         time.sleep(0.1)
@@ -209,7 +209,7 @@ def test_interrupt_main() -> None:
     arguments = words(3)
     told: list[bool] = []
 
-    def kernel(_arguments: int, _scratch: int, _share: int) -> None:
+    def kernel(_arguments: int, _scratch: int, _number: int) -> None:
         _thread.interrupt_main()
         give_up = time.perf_counter() + HANG_S
         while not arguments[team.STOP] and time.perf_counter() < give_up:

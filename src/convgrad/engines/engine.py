@@ -33,11 +33,11 @@ class Call(Protocol):
 
 
 class CompiledKernel(Protocol):
-    """A compiled driver: a function of the addresses of its arguments and of scratch, and of a share of tasks."""
+    """A compiled driver: a function of the addresses of its arguments and of scratch, and of a thread's number."""
 
     address: int
 
-    def __call__(self, arguments: int, scratch: int, share: int, /) -> object:
+    def __call__(self, arguments: int, scratch: int, thread: int, /) -> object:
         """Compute on this thread."""
 
 

@@ -54,8 +54,8 @@ class _Helper:
         address = getattr(team.kernel, "address", None)  # None for a Python function
         if address is None:
             return False
-        mail, bytes_of_thread, pending = self.mail, team.scratch_bytes, team.flag(PENDING)
-        is_posted = bool(waiting().post(mail, address, team.address, bytes_of_thread, pending, team.share))
+        of_thread = team.scratch_bytes, team.flag(PENDING), team.members
+        is_posted = bool(waiting().post(self.mail, address, team.address, *of_thread))
         team.members += is_posted
         return is_posted
 
@@ -239,7 +239,7 @@ def run(
     if there == 1 and not long:
         work(kernel, addressof(arguments), scratch_bytes)
         return
-    pool, team = _current(), Team(kernel, arguments, scratch_bytes, there, keep)
+    pool, team = _current(), Team(kernel, arguments, scratch_bytes, keep)
     pool.place(None if long else present_core())
     worked = 0.0
     try:

@@ -15,7 +15,6 @@ from convgrad.engines.addresses import Words
 from convgrad.engines.engine import CompiledKernel
 from convgrad.engines.starting import deferred
 from convgrad.plan.constants import CALLER_LOOKS
-from convgrad.plan.records import SHARES
 
 if TYPE_CHECKING:
     from convgrad.engines.llvm.wait import Waiting
@@ -26,10 +25,10 @@ _give_way: Callable[[], None] = getattr(os, "sched_yield", partial(time.sleep, 0
 LOOK_S = 0.02  # the interval at which a waiting caller checks for signals
 
 
-def work(kernel: CompiledKernel, arguments: int, scratch_bytes: int, share: int = 0) -> None:
-    """Run a driver on this thread, which begins with a share of the tasks."""
+def work(kernel: CompiledKernel, arguments: int, scratch_bytes: int, thread: int = 0) -> None:
+    """Run a driver on this thread, which has a number among the threads of the call."""
     address, memory = scratch.own.address(scratch_bytes)
-    kernel(arguments, address, share)
+    kernel(arguments, address, thread)
     del memory
 
 
@@ -49,12 +48,12 @@ def waiting() -> Waiting:
 class Team:
     """The state of a call that several threads share: how many work, whether more may join, and the first error."""
 
-    def __init__(self, kernel: CompiledKernel, arguments: Words, scratch_bytes: int, threads: int, keep: object):
+    def __init__(self, kernel: CompiledKernel, arguments: Words, scratch_bytes: int, keep: object):
         self.kernel, self.arguments, self.scratch_bytes, self.keep = kernel, arguments, scratch_bytes, keep
         self.address = addressof(arguments)
         self.lock = threading.RLock()
         self.left = threading.Event()
-        self.threads, self.members = threads, 1  # the caller is the first member
+        self.members = 1  # the caller is the first one, with the number 0
         self.expected = self.working = 0
         self.closed = self.done = False
         self.error: BaseException | None = None
@@ -67,14 +66,9 @@ class Team:
         """Return the address of a flag: PENDING, ACTIVE or STOP."""
         return self.address + sizeof(self.arguments) + 8 * which
 
-    @property
-    def share(self) -> int:
-        """The share of the tasks with which the next member begins."""
-        return self.members * SHARES // self.threads % SHARES
-
-    def work(self, share: int = 0) -> None:
-        """Run the driver on this thread, which begins with a share of the tasks."""
-        work(self.kernel, self.address, self.scratch_bytes, share)
+    def work(self, thread: int = 0) -> None:
+        """Run the driver on this thread, which has a number among the members."""
+        work(self.kernel, self.address, self.scratch_bytes, thread)
 
     def help(self) -> None:
         """Run the driver on a thread of the pool, unless the call is over."""
@@ -82,10 +76,10 @@ class Team:
             if self.closed:
                 return
             self.working += 1
-            share = self.share
+            thread = self.members
             self.members += 1
         try:
-            self.work(share)
+            self.work(thread)
         except BaseException as error:
             self.error = error
             self.stop()

@@ -91,7 +91,8 @@ def addresses(*columns: str) -> Record:
     return Record(*columns, addresses=columns)
 
 
-SHARES = 8  # of a call's tasks: each thread begins with one of them
+SHARES = 8  # the largest number of shares of a call's tasks: each thread begins with one of them
 CLAIMED = Record("claimed", *[f"claimed.{share}" for share in range(1, SHARES)])  # how many tasks of each are claimed
-SHARED = CLAIMED + Record("pending", "active", "stop")  # integers that all threads of a call use, after its arguments
-FLAGS = addresses("claimed", "pending", "active", "stop")  # their addresses, among the arguments
+SHARED = Record("shares") + CLAIMED + Record("pending", "active", "stop")
+"""The integers that all threads of a call use, after its arguments. Those after the number of shares are 0 at first."""
+FLAGS = addresses("shares", "claimed", "pending", "active", "stop")  # their addresses, among the arguments

@@ -27,7 +27,7 @@ from convgrad.plan.kn2row import schedule as kn2row_schedule
 from convgrad.plan.kn2row.spec import KN2ROW
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import Spec
-from convgrad.plan.records import COLUMN_BYTES, SHARES, Record
+from convgrad.plan.records import COLUMN_BYTES, Record
 from convgrad.plan.split_k import schedule as split_k_schedule
 from convgrad.plan.split_k.recipe import DEPTHWISE, OUTER_PRODUCTS, PORTIONS
 from convgrad.plan.stencils import spatial_schedule
@@ -59,7 +59,7 @@ _PACKING = Emitter((pack.pack_line, pack.pack_once), schedule.LINE)
 
 
 def module_of(spec: Spec) -> str:
-    """Return the IR of ``driver(arguments, scratch, share)`` and of the functions that it calls."""
+    """Return the IR of ``driver(arguments, scratch, thread)`` and of the functions that it calls."""
     return _module(spec, EMITTERS[spec.body])
 
 
@@ -82,13 +82,13 @@ def _driver(module: Module, spec: Spec, emitter: Emitter) -> None:
     a = arguments_of_spec(f, spec)
     with driver(f, spec.isa, a):
         emitter.begin(f, spec)
-        with claims(f, lambda: a.claimed, lambda: a.task_count) as task:
+        with claims(f, a, lambda: a.claimed, lambda: a.task_count) as task:
             f.call("task", f.arguments, f.scratch, f.at(a.tasks, task * emitter.task.bytes))
 
 
 # -- parts of all drivers --
 
-DRIVER = {"arguments": "ptr", "scratch": "ptr", "share": "i64"}  # the parameters of drivers
+DRIVER = {"arguments": "ptr", "scratch": "ptr", "thread": "i64"}  # the parameters of drivers
 
 
 @contextmanager
@@ -111,17 +111,18 @@ def driver(f: Function, isa: Isa, a: Named) -> Iterator[None]:
 
 
 @contextmanager
-def claims(f: Function, counters: Callable[[], Value], count: Callable[[], Value]) -> Iterator[Value]:
+def claims(f: Function, a: Named, counters: Callable[[], Value], count: Callable[[], Value]) -> Iterator[Value]:
     """Emit a block that runs for each number below ``count`` that this thread claims.
 
-    The numbers are cut into SHARES, each with a counter. A thread begins with its own, ``f.share``, also in the next
+    The numbers are cut into shares, each with a counter. Thread ``f.thread`` begins with its own, also in the next
     call, so that it finds data in the caches of its core.
     """
-    with f.loop(SHARES) as turn:
-        share = f.share + turn.index & SHARES - 1
-        first, end = (count() * at >> SHARES.bit_length() - 1 for at in (share, share + 1))
+    shares = f.load("i64", a.shares)
+    with f.loop(shares) as turn:
+        share = f.op("i64", f"urem {f.thread + turn.index}, {shares.name}")
+        first, end = (f.op("i64", f"udiv {count() * at}, {shares.name}") for at in (share, share + 1))
         counter, name = f.at(counters(), share * COLUMN_BYTES), f.fresh("claim")
-        f.say(f"br {first < end}, label %{name}, label %{name}.end")
+        f.say(f"br label %{name}")
         f.start(name)
         number = first + f.op("i64", f"atomicrmw add {counter}, i64 1 monotonic")
         f.say(f"br {number < end}, label %{name}.task, label %{name}.end")
@@ -141,7 +142,7 @@ def claimed(f: Function, isa: Isa, a: Named, count: Value, begin: Callable[[], N
     with driver(f, isa, a):
         has_begun = f.alloca("i64", 1)
         f.store(f.value(0), has_begun)
-        with claims(f, lambda: a.claimed, lambda: count) as number, f.when(going(f, a)):
+        with claims(f, a, lambda: a.claimed, lambda: count) as number, f.when(going(f, a)):
             if begin is not None:
                 with f.when(f.compare("eq", f.load("i64", has_begun), 0)):
                     begin()

@@ -14,7 +14,7 @@ from convgrad.array_types import Array
 from convgrad.engines import pools, scratch
 from convgrad.engines.addresses import Words, address_of, words
 from convgrad.engines.engine import CompiledKernel, Strides
-from convgrad.engines.llvm import jit
+from convgrad.engines.llvm import isas, jit
 from convgrad.engines.llvm.driver import module_of, packing_of
 from convgrad.engines.starting import forked_with
 from convgrad.engines.team import work
@@ -22,17 +22,18 @@ from convgrad.float_environment import in_default_environment
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.passes import ONES, PASSES, arguments_of, plan, tables, view_of
 from convgrad.plan.recipe import Chosen
-from convgrad.plan.records import COLUMN_BYTES, FLAGS, SHARED, Record
+from convgrad.plan.records import COLUMN_BYTES, FLAGS, SHARED, SHARES, Record
 from convgrad.plan.tables import Schedule, Table, wrapped
 from convgrad.spec.problem import Problem
+from convgrad.spec.work import moved_bytes
 
 CAPACITY = 256  # the largest number of cached calls
 CAPACITY_BYTES = 64 << 20  # the largest size of the tables of all cached calls
 PACK_ALONE_BYTES = 1 << 20  # the calling thread packs fewer bytes of A alone: helpers would start twice for one call
 Planner = Callable[[Problem, Strides, Machine, int], Chosen]
-_SHARED, _FLAGS = Struct(f"{len(SHARED.columns)}q"), Struct(f"{len(FLAGS.columns)}q")
+_COUNTS, _FLAGS = Struct(f"{len(SHARED.columns) - 1}q"), Struct(f"{len(FLAGS.columns)}q")
 _OPERANDS = Struct("4q")  # addresses of A, B, output, and sums or bias
-_LOWERED, _FLAGS_AT = (0,) * len(SHARED.columns), [SHARED.at(flag) for flag in FLAGS.columns]
+_LOWERED, _FLAGS_AT = (0,) * (len(SHARED.columns) - 1), [SHARED.at(flag) for flag in FLAGS.columns]
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class Executable:
         arguments, address = bound = self.bound(operands, out, partial_sums)
         if self.alone:
             work(self.kernel, address, schedule.scratch_bytes)
-            _SHARED.pack_into(arguments, sizeof(arguments) - SHARED.bytes, *_LOWERED)
+            _COUNTS.pack_into(arguments, sizeof(arguments) - _COUNTS.size, *_LOWERED)
             self.free.append(bound)  # an interrupted call skips this, because its arguments may be incomplete
         else:
             kernel, held = self.kernel, (self, keep, shared)
@@ -118,9 +119,18 @@ class Executable:
         return bound
 
 
-def filled(record: Record, numbers: Mapping[str, int]) -> Words:
-    """Return a driver's arguments with the values that are known, followed by space for the driver's flags."""
+def shares_of(machine: Machine, threads: int, traffic: int) -> int:
+    """Return the number of shares of the tasks of a call that moves so many bytes.
+
+    This is 1 if the threads' own caches keep less than half of them for the next call.
+    """
+    return min(threads, SHARES) if traffic <= 2 * threads * machine.l2_bytes else 1
+
+
+def filled(record: Record, numbers: Mapping[str, int], shares: int = 1) -> Words:
+    """Return a driver's arguments with the values that are known, followed by the integers that its threads share."""
     arguments = words((record.bytes + SHARED.bytes) // COLUMN_BYTES)
+    arguments[-len(SHARED.columns)] = shares
     for name, number in numbers.items():
         arguments[record.index(name)] = wrapped(number)
     return arguments
@@ -201,7 +211,8 @@ def tabled(chosen: Chosen, problem: Problem, view: Any) -> Executable:
     """Return the prepared call of a plan; ``view`` is the loop nest of the problem."""
     schedule = tables(problem, view, chosen)
     addresses = {name: address_of(table) for name, table in schedule.tables.items()}
-    arguments = filled(arguments_of(chosen.spec), {**schedule.numbers, **addresses})
+    shares = shares_of(isas.machine(chosen.spec.isa), chosen.threads, moved_bytes(problem))
+    arguments = filled(arguments_of(chosen.spec), {**schedule.numbers, **addresses}, shares)
     kernel = jit.compile(chosen.spec, module_of)
     tensors = (*problem.operands, ONES)
     rows, lanes = (tensors.index(PASSES[problem.solves_for].operands[tensor]) for tensor in chosen.operands)

@@ -219,7 +219,7 @@ class _Linker:
         return compiled
 
 
-DRIVER = (None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)  # of drivers: arguments, scratch, share
+DRIVER = (None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)  # of drivers: arguments, scratch, thread
 _linker = _Linker()
 atexit.register(_linker.end)
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_linker))  # code outlives the interpreter: threads may still be running it

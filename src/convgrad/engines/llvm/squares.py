@@ -12,7 +12,7 @@ from convgrad.engines.llvm.arguments import Named, arguments
 from convgrad.engines.llvm.driver import DRIVER, claimed, float_environment
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.machine import Isa
-from convgrad.plan.records import COLUMN_BYTES, FLAGS, SHARED, SHARES, Record, addresses
+from convgrad.plan.records import COLUMN_BYTES, FLAGS, SHARED, Record, addresses
 from convgrad.plan.split_k.schedule import CALL, OPERANDS
 from convgrad.spec.samples import CHAINS
 
@@ -28,7 +28,7 @@ _F32, _F64 = 4, 8
 
 
 def module_of(isa: Isa) -> str:
-    """Return the IR of ``driver(arguments, scratch, share)`` and of ``squares(data, rows, elements, norms)``."""
+    """Return the IR of ``driver``, whose parameters are DRIVER, and of ``squares(data, rows, elements, norms)``."""
     module = Module()
     _squares(module, isa)
     _driver(module, isa)
@@ -73,8 +73,7 @@ def _driver(module: Module, isa: Isa) -> None:
     a = arguments(f, ARGUMENTS)
     gradient, scratch = f.at(f.scratch, a.gradient_at), f.at(f.scratch, a.scratch_at)
     with claimed(f, isa, a, a.samples, lambda: _own_arguments(f, a, gradient)) as sample:
-        with f.loop(SHARES) as share:  # no task is claimed
-            f.store(f.value(0), f.at(f.at(f.scratch, a.flags), share.index * COLUMN_BYTES))
+        f.store(f.value(0), f.at(f.at(f.scratch, a.flags), SHARED.at("claimed")))  # reset the counter of tasks
         for name in OPERANDS:
             operand = a.of(name)
             f.store(f.at(operand.data, sample * operand.image), f.scratch, CALL.at(f"{name}.data"))

@@ -17,7 +17,7 @@ from convgrad.engines.llvm.arguments import loaded_where_used
 from convgrad.engines.llvm.emit import Module
 from convgrad.engines.llvm.intrinsics import INTRINSICS
 from convgrad.engines.starting import AWAY, CLAIMED, LEAVE, MAIL, POSTED, READY
-from convgrad.plan.records import SHARES, Record, addresses
+from convgrad.plan.records import Record, addresses
 
 
 class Waiting(NamedTuple):
@@ -25,7 +25,7 @@ class Waiting(NamedTuple):
 
     # (mailbox, looks): run posted drivers; return after so many looks at the mailbox without a new driver.
     serve: Callable[[int, int], None]
-    # (mailbox, kernel, arguments, scratch_bytes, pending, share): post a driver; return whether the thread takes it.
+    # (mailbox, kernel, arguments, scratch_bytes, pending, thread): post a driver; return whether the thread takes it.
     post: Callable[[int, int, int, int, int, int], int]
     # (address of a word, address of another, looks): return when both words are 0, or after so many looks.
     idle: Callable[[int, int, int], None]
@@ -82,8 +82,8 @@ work:
   {_read("ptr", "arguments")}
   {_read("ptr", "scratch")}
   {_read("ptr", "pending")}
-  {_read("i64", "share")}
-  call void %kernel(ptr %arguments, ptr %scratch, i64 %share)
+  {_read("i64", "thread")}
+  call void %kernel(ptr %arguments, ptr %scratch, i64 %thread)
   store atomic i64 {READY}, ptr %mail release, align 8
   %before = atomicrmw sub ptr %pending, i64 1 seq_cst
   br label %look
@@ -96,7 +96,7 @@ end:
 def _post() -> str:
     """Return the IR of ``post``: claim a mailbox and write a driver to it, unless its scratch is too small."""
     return f"""define i64 @post(
-  ptr %mail, ptr %kernel, ptr %arguments, i64 %wanted, ptr %pending, i64 %share) nounwind {{
+  ptr %mail, ptr %kernel, ptr %arguments, i64 %wanted, ptr %pending, i64 %thread) nounwind {{
 entry:
   %tried = cmpxchg ptr %mail, i64 {READY}, i64 {CLAIMED} seq_cst seq_cst
   %claimed = extractvalue {{ i64, i1 }} %tried, 1
@@ -112,8 +112,8 @@ write:
   store ptr %arguments, ptr %arguments.at
   {_word("pending")}
   store ptr %pending, ptr %pending.at
-  {_word("share")}
-  store i64 %share, ptr %share.at
+  {_word("thread")}
+  store i64 %thread, ptr %thread.at
   %before = atomicrmw add ptr %pending, i64 1 seq_cst
   store atomic i64 {POSTED}, ptr %mail release, align 8
   ret i64 1
@@ -187,9 +187,7 @@ def region_module() -> str:
     with f.when(f.compare("eq", number, 1)):
         f.store(f.op("i64", f"call i64 (i64, ...) {r.system_call.name}({r.gettid})"), f.region, REGION.at("member"))
     with f.when(f.compare("ult", number, r.wanted)):
-        scratch = f.at(r.scratch, number * r.scratch_step)
-        share = f.op("i64", f"udiv {number * SHARES}, {r.wanted.name}")
-        f.say(f"call void {r.kernel.name}({r.arguments}, {scratch}, {share})")
+        f.say(f"call void {r.kernel.name}({r.arguments}, {f.at(r.scratch, number * r.scratch_step)}, {number})")
     f.done()
     return str(module)
 

@@ -16,7 +16,7 @@ from convgrad.engines.engine import CompiledKernel
 from convgrad.engines.llvm import isas, jit
 from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.elementwise import combinations, indexed, largest, maps, stages, sums, trees
-from convgrad.engines.llvm.execute import filled, restored, run, taken
+from convgrad.engines.llvm.execute import filled, restored, run, shares_of, taken
 from convgrad.engines.team import work
 from convgrad.engines.tensors import (
     REMEMBERED_LISTS,
@@ -72,8 +72,8 @@ class PreparedDriver:
         counts = [stage.values["task_count"] for stage in parts]
         assert len({*counts[:by_rows]}) <= 1, "stages by rows have the same tasks"
         self._driver, self._stages = _driver(specs, by_rows), parts
-        self._arguments = filled(record, values)
         self._threads, traffic = min(threads, max(counts)), _traffic(parts)
+        self._arguments = filled(record, values, shares_of(_machine(parts), self._threads, traffic))
         self._time_ms = _machine(parts).for_traffic(traffic).traffic_ns(traffic) / 1e6 / self._threads
         self._scratch_bytes = max([stage.scratch_bytes for stage in parts])
         self.is_alone = pools.needs_no_pool(self._threads, self._time_ms)

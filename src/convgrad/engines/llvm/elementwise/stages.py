@@ -69,7 +69,7 @@ def addresses_of(spec: Spec) -> list[str]:
 
 
 def module_of(specs: tuple[Spec, ...], by_rows: int) -> str:
-    """Return the IR of ``driver(arguments, scratch, share)`` and of the functions that compute tasks.
+    """Return the IR of ``driver(arguments, scratch, thread)`` and of the functions that compute tasks.
 
     The first ``by_rows`` stages are by rows.
     """
@@ -120,7 +120,7 @@ class _Stage:
 
         Tasks of a stopped call count as finished, so that no thread waits for them.
         """
-        with claims(self.f, lambda: self.counter("claimed"), lambda: self.count) as task:
+        with claims(self.f, flags, lambda: self.counter("claimed"), lambda: self.count) as task:
             with self.f.when(going(self.f, flags)):
                 yield task
             self.f.op("i64", f"atomicrmw add {self.counter('finished')}, i64 1 acq_rel")

@@ -27,7 +27,7 @@ Part = tuple[Value, Value]  # the first number and the count of a range
 
 
 def module_of(spec: WinogradSpec) -> str:
-    """Return the IR of ``driver(arguments, scratch, share)``, which runs a stage's task for each number that it claims.
+    """Return the IR of ``driver``, which runs the task of a stage for each number that it claims.
 
     The driver loads all arguments at its beginning. LLVM would repeat later loads, because it cannot know that stores
     leave the arguments unchanged.
