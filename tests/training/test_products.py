@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from convgrad.torch import same_bits
+from convgrad.torch.kernels import products
 from convgrad.torch.training import attention
 from tests.support.tiers import tiers
 from tests.training.digests import digest
@@ -112,8 +113,36 @@ def test_attention_of_some_heads_at_a_time(
     torch.testing.assert_close(results[0][1].double(), logarithms, rtol=bound, atol=bound)
 
 
-@tiers("batches, heads, positions", (0, 2), (1, 3), (0, 4))
-def test_attention_of_empty_tensors(batches: int, heads: int, positions: int) -> None:
-    x = torch.ones(batches, heads, positions, 8)
+@tiers("batches, heads, positions, keys", (0, 2), (0, 3), (0, 4), (0, 5))
+def test_attention_of_empty_tensors(batches: int, heads: int, positions: int, keys: int) -> None:
+    query, key = torch.ones(batches, heads, positions, 8), torch.ones(batches, heads, keys, 8)
+    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     with same_bits():
-        assert functional.scaled_dot_product_attention(x, x, x).shape == x.shape
+        result, logarithms = flash(query, key, key)
+        assert functional.scaled_dot_product_attention(query, query, query).shape == query.shape
+    assert (result.shape, logarithms.shape) == (query.shape, query.shape[:-1])
+    assert torch.equal(result, torch.full(query.shape, float(keys > 0)))
+
+
+def test_factors_that_do_not_fit_are_refused() -> None:
+    """Attention calls the products itself, without the check of ATen's operator."""
+    query, key, value = (torch.ones(2, 3, positions, 8) for positions in (4, 5, 6))
+    with same_bits():
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="first two dimensions"):
+                functional.scaled_dot_product_attention(query, key, value)
+            with pytest.raises(RuntimeError, match="first two dimensions"):
+                products(query[0], key[0])
+
+
+@tiers("first, second, size", STRIDES, STRIDES, SIZES, every=5)
+def test_products_without_compiled_kernels(
+    first: str, second: str, size: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The NumPy engine gets the stride of groups, too."""
+    batch, rows, inner, columns = size
+    shapes = (batch, rows, inner), (batch, inner, columns)
+    a, b = (torch.arange(math.prod(shape)).remainder(5).sub(2.0).reshape(shape).float() for shape in shapes)
+    a, b = STRIDES[first](a), STRIDES[second](b)
+    monkeypatch.setenv("CONVGRAD_MAX_ISA", "numpy")
+    assert torch.equal(products(a, b), torch.bmm(a.double(), b.double()).float())

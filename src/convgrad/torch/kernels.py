@@ -161,6 +161,9 @@ def _known_products(layouts: tuple[TensorLayout, TensorLayout], threads: int, _:
     Positions are the rows of a if each column of b is contiguous, else the columns of b.
     """
     (dtype, (batch, rows, inner), (a_batch, a_row, a_k), _), (_, (*_, columns), (b_batch, b_k, b_column), _) = layouts
+    if (b_shape := layouts[1][1])[:2] != (batch, inner):
+        expected = f"Expected size for first two dimensions of batch2 tensor to be: {[batch, inner]}"
+        raise RuntimeError(f"{expected} but got: {list(b_shape[:2])}.")
     like = torch.empty(batch, rows, columns, dtype=dtype, device="meta")
     image, tap, (out, out_row, out_column) = 0, 0, like.stride()
     if b_k == 1 != b_column:

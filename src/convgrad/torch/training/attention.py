@@ -56,8 +56,10 @@ class _Attention(NamedTuple):
     def heads(self) -> Iterator[Heads]:
         """Yield the heads that are computed at a time."""
         batches, heads, positions, _ = self.query.shape
+        if not heads * positions:
+            return
         at_once = max(1, SCORES // max(1, positions * self.key.shape[2]))
-        some, all_batches = (min(at_once, heads), 1) if at_once < heads else (heads, at_once // max(1, heads))
+        some, all_batches = (at_once, 1) if at_once < heads else (heads, at_once // heads)
         for batch in range(0, batches, all_batches):
             for head in range(0, heads, some):
                 yield slice(batch, batch + all_batches), slice(head, head + some)
