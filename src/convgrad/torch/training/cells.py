@@ -232,15 +232,10 @@ def _of_operators(direction: Direction, of_results: Tensors, needed: Sequence[bo
     """Return the gradients of the operators of a direction, which have gradients if those are enabled."""
     has_gradients = torch.is_grad_enabled()
     with torch.enable_grad():  # views, because an argument may have been computed from another one
-        of_input, weight, bias, start = (
-            direction.of_input.view_as(direction.of_input),
-            direction.weight.view_as(direction.weight),
-            None if direction.bias is None else direction.bias.view_as(direction.bias),
-            tuple([state.view_as(state) for state in direction.start]),
-        )
-        outputs, last = Direction(of_input, weight, bias, direction.reverse, start).by_operators()
-    arguments = of_input, weight, bias, None, *start
-    some = [cast(Tensor, argument) for argument, is_needed in zip(arguments, needed, strict=True) if is_needed]
+        of_input, weight, bias, reverse, start = direction
+        views: list[Any] = [None if x is None else x.view_as(x) for x in (of_input, weight, bias, None, *start)]
+        outputs, last = Direction(views[0], views[1], views[2], reverse, tuple(views[4:])).by_operators()
+    some = [argument for argument, is_needed in zip(views, needed, strict=True) if is_needed]
     gradients = iter(
         torch.autograd.grad((outputs, *last), some, of_results, create_graph=has_gradients, allow_unused=True)
     )
