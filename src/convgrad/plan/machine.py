@@ -32,7 +32,6 @@ class Isa:
     tiles: str = (
         ""  # the tiles that multiply blocks of 32 bf16 terms, a key of ``TILES`` in engines/llvm/tiles.py, or ""
     )
-    scales: bool = False  # whether AVX-512's instruction VSCALEFPS multiplies f32 vectors by powers of two
 
     def micro_tiles_of(self, k_per_add: int, chains: int = 1) -> tuple[tuple[int, int], ...]:
         """Return the micro-tiles of positions for kernels whose multiply-adds take ``k_per_add`` k each.
@@ -68,7 +67,6 @@ _AVX512_BF16 = Isa(
     pair_micro_tiles=((13, 2), (23, 1), (5, 4)),
     portion_micro_tiles=((2, 4), (4, 2), (8, 1)),
     pairs="dpbf16ps",
-    scales=True,
 )
 
 ISAS: Mapping[str, Isa] = {
@@ -76,7 +74,7 @@ ISAS: Mapping[str, Isa] = {
     for isa in (
         replace(_AVX512_BF16, name="amx", features=(*_AVX512_BF16.features, "amx-tile", "amx-bf16"), tiles="amx"),
         _AVX512_BF16,
-        Isa("avx512", _X86, _AVX512, lanes=16, registers=32, micro_tiles=((14, 2), (24, 1), (6, 4)), scales=True),
+        Isa("avx512", _X86, _AVX512, lanes=16, registers=32, micro_tiles=((14, 2), (24, 1), (6, 4))),
         Isa("avx2", _X86, _AVX2, lanes=8, registers=16, micro_tiles=((6, 2), (12, 1), (2, 4))),
         Isa(
             "neon",

@@ -62,8 +62,8 @@ class Operations(Protocol):
     def power_of_two(self, k: Number) -> Number:
         """Return 2^k in f64, for whole numbers k from -1022 to 1023."""
 
-    def powers_of_two(self, power: Number) -> tuple[Number, Number]:
-        """Return two powers of two whose product is 2^k: ``power`` is k + NEAREST_INTEGER, and k from -252 to 254."""
+    def from_exponent(self, a: Number) -> Number:
+        """Return 2^k, where the last bits of ``a`` are those of the exponent of the result, k plus that of 1."""
 
     def split(self, a: Number) -> tuple[Number, Number]:
         """Return (m, k) with a = m * 2^k and m from sqrt(1/2) to sqrt(2), for positive normal numbers."""
@@ -126,16 +126,14 @@ class NumpyOperations:
         return fraction.view(np.float64), ((bits >> WIDE_SIGNIFICAND) - WIDE_BIAS).astype(np.float64)
 
     def power_of_two(self, k: Number) -> Number:
-        """Return 2^k. The last bits of a large number are the bits of the exponent."""
-        bits = (np.asarray(k, np.float64) + (2.0**WIDE_SIGNIFICAND + WIDE_BIAS)).view(np.int64)
-        return (bits << WIDE_SIGNIFICAND).view(np.float64)
+        """Return 2^k."""
+        return self.from_exponent(np.asarray(k, np.float64) + (2.0**WIDE_SIGNIFICAND + WIDE_BIAS))
 
-    def powers_of_two(self, power: Number) -> tuple[Number, Number]:
-        """Return two powers of two whose product is 2^k."""
-        self._check_f32()
-        k = _bits(power) - bits_of(NEAREST_INTEGER)
-        half = k >> 1
-        return _power_of_two(half), _power_of_two(k - half)
+    def from_exponent(self, a: Number) -> Number:
+        """Return 2^k."""
+        if self._dtype is np.float32:
+            return (_bits(a) << SIGNIFICAND).view(np.float32)
+        return (np.asarray(a, np.float64).view(np.int64) << WIDE_SIGNIFICAND).view(np.float64)
 
     def split(self, a: Number) -> tuple[Number, Number]:
         """Return the significand and the exponent."""
@@ -155,7 +153,3 @@ def bits_of(number: float) -> int:
 
 def _bits(a: Number) -> Any:
     return np.asarray(a, np.float32).view(np.int32)
-
-
-def _power_of_two(k: Any) -> Number:
-    return ((k + BIAS) << SIGNIFICAND).view(np.float32)

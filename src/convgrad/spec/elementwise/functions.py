@@ -9,17 +9,25 @@ from __future__ import annotations
 from math import inf, nan
 from typing import NamedTuple
 
-from convgrad.spec.elementwise.arithmetic import NEAREST_INTEGER, Condition, Number, Operand, Operations
+from convgrad.spec.elementwise.arithmetic import BIAS, NEAREST_INTEGER, Condition, Number, Operand, Operations
 
 _LOG2_E = float.fromhex("0x1.715476p+0")
 _LN2_HIGH, _LN2_LOW = float.fromhex("0x1.62e4p-1"), float.fromhex("0x1.7f7d1cp-20")  # 16 bits, so k * high is exact
 _SMALLEST_NORMAL, _LARGEST_ARGUMENT = 2.0**-126, 88.75
 _UNDERFLOW = -109.0  # 109 times exp of it is less than half of the smallest number, so that products are 0 below it
 
-_EXP = tuple(  # (exp(r) - 1 - r) / r^2 for abs(r) <= ln(2)/2: exp has a relative error of 2^-29
+_EXP = tuple(  # exp(r) for abs(r) <= ln(2)/2, with a relative error of 2^-28
+    float.fromhex(c)
+    for c in ("1", "1", "0x1.fffffcp-2", "0x1.555492p-3", "0x1.5558aep-5", "0x1.123982p-7", "0x1.6a4f28p-10")
+)
+_EXPM1 = tuple(  # (exp(r) - 1 - r) / r^2 for abs(r) <= ln(2)/2: expm1 has a relative error of 2^-29
     float.fromhex(c)
     for c in ("0x1p-1", "0x1.555554p-3", "0x1.55548cp-5", "0x1.111274p-7", "0x1.6d8e6ep-10", "0x1.9f077ap-13")
 )
+_SHIFT = 32  # a power of two that exp of a negative number does without, so that the others are normal numbers
+_SHIFTED = NEAREST_INTEGER + BIAS + _SHIFT  # added to k, it leaves the exponent of 2^(k + shift) in the last bits
+_DECAY = tuple(c * 2.0**-_SHIFT for c in _EXP)
+_DECAY_OF_HALF = tuple(c * 2.0**-power for power, c in enumerate(_DECAY))
 _LOG = tuple(  # (log(1 + f) - f + f^2/2) / f^3 for 1 + f from sqrt(1/2) to sqrt(2): log has a relative error of 2^-28
     float.fromhex(c)
     for c in (
@@ -34,12 +42,11 @@ _ERF = tuple(  # erf(x)/x - 1 as a polynomial of x^2, for abs(x) <= 0.9: erf has
         *("-0x1.aca394p-11", "0x1.6510c6p-14"),
     )
 )
-_SHIFT = 4.0
-_TAIL = tuple(  # exp(a^2/2) P(-a) (a + 4), P the normal distribution function, as a polynomial of (a - 4)/(a + 4)
-    float.fromhex(c)  # for a from 0 to 14.5, with a relative error of 2^-24
-    for c in (
-        *("0x1.82b4bcp-1", "-0x1.373e3ap-1", "0x1.8c6dbap-2", "-0x1.7dff04p-3", "0x1.eec818p-5", "-0x1.ee54f4p-8"),
-        *("-0x1.c99c7ap-9", "0x1.ad271ap-10", "0x1.667cb0p-13", "-0x1.d1b05ep-13", "-0x1.848cb4p-15"),
+_TAIL, _TAIL_DIVISOR = (  # exp(a^2/2) P(-a), P the normal distribution function, as a quotient of two polynomials
+    tuple(float.fromhex(c) for c in row)  # for a from 0 to 14.8, with a relative error of 2^-26
+    for row in (
+        ("0x1.81beaap+5", "0x1.5291a4p+5", "0x1.1b5cf6p+4", "0x1.f74840p+1", "0x1.98857cp-2"),
+        ("0x1.81beaap+6", "0x1.432ca8p+7", "0x1.d084e2p+6", "0x1.6b07b2p+5", "0x1.3b6798p+3", "1"),
     )
 )
 _SQUARED = 2.0**-60  # squares of smaller numbers may underflow, and are too small to change a sum with 1
@@ -49,8 +56,9 @@ _ROOT_2, _DENSITY = float.fromhex("0x1.6a09e6p+0"), float.fromhex("0x1.988454p-2
 
 def polynomial(m: Operations, x: Number, coefficients: tuple[float, ...]) -> Number:
     """Return a polynomial by Horner's rule with fused multiply-adds; the coefficients begin with that of x^0."""
-    value: Operand = coefficients[-1]
-    for coefficient in coefficients[-2::-1]:
+    *lower, largest = coefficients
+    value = x + lower.pop() if largest == 1 else m.fma(largest, x, lower.pop())
+    for coefficient in reversed(lower):
         value = m.fma(value, x, coefficient)
     return value
 
@@ -75,51 +83,61 @@ def bounded(m: Operations, x: Number, limit: float) -> Number:
     return minimum(m, maximum(m, x, -limit), limit)
 
 
-class Exponential(NamedTuple):
-    """exp(x) as a product of three numbers. The last two are powers of two, so only a subnormal product is rounded.
-
-    Multiply by ``remainder`` last, because a subnormal exp has few bits; ``value * half`` is exact. ``value`` is 0
-    where products are, because a multiplication that underflows is slow on some processors.
-    """
-
-    value: Number
-    half: Number
-    remainder: Number
-
-
-def _reduced(m: Operations, x: Number, low: Operand = 0.0) -> Exponential:
-    """Return exp(x + low) with ``value`` - 1 in place of ``value``, for x from -109 to 88.75, and a small ``low``."""
-    power = m.fma(x, _LOG2_E, NEAREST_INTEGER)
-    k = power - NEAREST_INTEGER
+def _reduced(m: Operations, x: Number, low: Operand = 0.0, *, magic: float) -> tuple[Number, Number]:
+    """Return r and k + magic with x + low = r + k ln(2), for x from -109 to 88.75, and a small ``low``."""
+    power = m.fma(x, _LOG2_E, magic)
+    k = power - magic
     r = m.fma(k, -_LN2_LOW, m.fma(k, -_LN2_HIGH, x))
-    if not isinstance(low, float):
-        r = r + low
-    return Exponential(m.fma(polynomial(m, r, _EXP), r * r, r), *m.powers_of_two(power))
+    return r if isinstance(low, float) else r + low, power
 
 
 def exp(m: Operations, x: Number) -> Number:
     """Return exp(x)."""
-    return bounded_exp(m, minimum(m, x, _LARGEST_ARGUMENT))
+    x = minimum(m, x, _LARGEST_ARGUMENT)
+    is_zero, is_negative = m.less(x, _UNDERFLOW), m.less(x, 0.0)
+    r, power = _reduced(m, m.select(is_zero, _UNDERFLOW, x), magic=NEAREST_INTEGER + BIAS)
+    factor = m.select(is_zero, 0.0, m.select(is_negative, 2.0**-_SHIFT, 2.0))
+    return polynomial(m, r, _EXP) * factor * m.from_exponent(power + m.select(is_negative, float(_SHIFT), -1.0))
 
 
-def exponential(m: Operations, x: Number, low: Operand = 0.0) -> Exponential:
-    """Return exp(x + low) for x up to 88.75."""
+class Decay(NamedTuple):
+    """exp(x) for x <= 0 as the product of a number and a power of two, both normal.
+
+    Multiply by one of them last, because a subnormal exp has few bits. ``value`` is 0 where products are, because a
+    multiplication that underflows is slow on some processors.
+    """
+
+    value: Number
+    power: Number
+
+
+def _decay(m: Operations, x: Number, low: Operand = 0.0) -> Decay:
+    """Return exp(x + low) for x <= 0."""
     is_zero = m.less(x, _UNDERFLOW)
-    above, half, remainder = _reduced(m, m.select(is_zero, _UNDERFLOW, x), low)
-    return Exponential(m.select(is_zero, 0.0, above + 1.0), half, remainder)
+    r, power = _reduced(m, m.select(is_zero, _UNDERFLOW, x), low, magic=_SHIFTED)
+    return Decay(m.select(is_zero, 0.0, polynomial(m, r, _DECAY)), m.from_exponent(power))
 
 
-def bounded_exp(m: Operations, x: Number) -> Number:
-    """Return exp(x) for x up to 88.75."""
-    value, half, remainder = exponential(m, x)
-    return value * half * remainder
+def _decay_of_square(m: Operations, a: Number) -> Decay:
+    """Return exp(-a^2/2) for a from 0 to 14.8, from twice the usual r because a^2 need not be rounded for it."""
+    power = m.fma(a * a, -0.5 * _LOG2_E, _SHIFTED)
+    k = power - _SHIFTED
+    twice = m.fma(k, -2 * _LN2_LOW, m.fma(-a, a, k * (-2 * _LN2_HIGH)))
+    value = m.select(m.less(a, _TAIL_LIMIT), polynomial(m, twice, _DECAY_OF_HALF), 0.0)
+    return Decay(value, m.from_exponent(power))
+
+
+def decaying_exp(m: Operations, x: Number) -> Number:
+    """Return exp(x) for x <= 0."""
+    value, power = _decay(m, x)
+    return value * power
 
 
 def expm1(m: Operations, x: Number) -> Number:
     """Return exp(x) - 1, also accurate for small x."""
-    above, half, remainder = _reduced(m, minimum(m, maximum(m, x, -25.0), _LARGEST_ARGUMENT))
-    power = (half * 0.5) * remainder  # 2^(k - 1), because 2^128 would overflow
-    value = m.fma(above, power, power - 0.5) * 2.0
+    r, power = _reduced(m, minimum(m, maximum(m, x, -25.0), _LARGEST_ARGUMENT), magic=NEAREST_INTEGER + BIAS - 1)
+    half = m.from_exponent(power)  # 2^(k - 1), because 2^128 would overflow
+    value = m.fma(m.fma(polynomial(m, r, _EXPM1), r * r, r), half, half - 0.5) * 2.0
     return m.select(m.less(m.abs(x), 2.0**-25), x, value)
 
 
@@ -159,7 +177,7 @@ def _log1p_of_share(m: Operations, e: Number) -> Number:
 
 def softplus(m: Operations, x: Number) -> Number:
     """Return log(1 + exp(x))."""
-    return maximum(m, x, 0.0) + _log1p_of_share(m, bounded_exp(m, -m.abs(x)))
+    return maximum(m, x, 0.0) + _log1p_of_share(m, decaying_exp(m, -m.abs(x)))
 
 
 class Shares(NamedTuple):
@@ -171,8 +189,8 @@ class Shares(NamedTuple):
 
 def shares(m: Operations, x: Number, low: Operand = 0.0) -> Shares:
     """Return the sigmoids of x + low and of its negative."""
-    value, half, remainder = exponential(m, -m.abs(x), _against(m, x, low))
-    e, is_negative = value * half * remainder, m.less(x, 0.0)
+    value, power = _decay(m, -m.abs(x), _against(m, x, low))
+    e, is_negative = value * power, m.less(x, 0.0)
     small, large = e / (e + 1.0), 1.0 / (e + 1.0)
     return Shares(m.select(is_negative, small, large), m.select(is_negative, large, small))
 
@@ -185,9 +203,8 @@ def _against(m: Operations, x: Number, low: Operand) -> Operand:
 def share_of(m: Operations, factor: Number, x: Number, low: Operand = 0.0) -> Number:
     """Return factor * sigmoid(x + low); factors below -109 count as -109, where the result is -0."""
     factor = product_above(m, factor, _UNDERFLOW)
-    value, half, remainder = exponential(m, -m.abs(x), _against(m, x, low))
-    part = value * half
-    return m.select(m.less(x, 0.0), factor * part * remainder, factor) / (part * remainder + 1.0)
+    value, power = _decay(m, -m.abs(x), _against(m, x, low))
+    return m.select(m.less(x, 0.0), (factor * power) * value, factor) / (value * power + 1.0)
 
 
 class Quotient(NamedTuple):
@@ -207,16 +224,16 @@ def _tanh_of_softplus(m: Operations, e: Number, is_negative: Condition) -> Quoti
 
 def mish(m: Operations, x: Number) -> Number:
     """Return x * tanh(log(1 + exp(x))); numbers below -109 count as -109, where the result is -0."""
-    value, half, remainder = exponential(m, -m.abs(x))
-    x = product_above(m, x, _UNDERFLOW)
-    part, is_negative = value * half, m.less(x, 0.0)
-    numerator, denominator = _tanh_of_softplus(m, part * remainder, is_negative)
-    return m.select(is_negative, x * part * numerator / denominator * remainder, x * (numerator / denominator))
+    value, power = _decay(m, -m.abs(x))
+    x, is_negative = product_above(m, x, _UNDERFLOW), m.less(x, 0.0)
+    numerator, denominator = _tanh_of_softplus(m, value * power, is_negative)
+    scaled = m.select(is_negative, x * power, x) * (numerator / denominator)
+    return m.select(is_negative, scaled * value, scaled)
 
 
 def mish_slope(m: Operations, x: Number) -> Number:
     """Return the derivative of ``mish`` for x from -150 to 150."""
-    e, is_negative = bounded_exp(m, -m.abs(x)), m.less(x, 0.0)
+    e, is_negative = decaying_exp(m, -m.abs(x)), m.less(x, 0.0)
     numerator, denominator = _tanh_of_softplus(m, e, is_negative)
     size = m.select(is_negative, e, maximum(m, e, _SQUARED))
     change = x * (4.0 * (size * (1.0 + size)) * m.select(is_negative, 1.0, size)) / (denominator * denominator)
@@ -225,7 +242,7 @@ def mish_slope(m: Operations, x: Number) -> Number:
 
 def sigmoid(m: Operations, x: Number) -> Number:
     """Return 1/(1 + exp(-x))."""
-    e = bounded_exp(m, -m.abs(x))
+    e = decaying_exp(m, -m.abs(x))
     return m.select(m.less(x, 0.0), e, 1.0) / (e + 1.0)
 
 
@@ -240,26 +257,25 @@ def erf(m: Operations, x: Number) -> Number:
     size = m.abs(x)
     square = x * x
     near = m.fma(polynomial(m, square, _ERF), size, size)
-    tail = lower_tail(m, size * _ROOT_2)
-    far = 1.0 - tail.value * tail.remainder * 2.0
+    tail = _tail(m, size * _ROOT_2)
+    far = m.fma(tail.value, tail.power * -2.0, 1.0)
     return m.copysign(m.select(m.less(size, _ERF_LIMIT), near, far), x)
 
 
 class Tail(NamedTuple):
-    """The normal distribution function at -a, and exp(-a^2/2); both are multiplied by ``remainder``."""
+    """The normal distribution function at -a, and exp(-a^2/2); both are multiplied by ``power``."""
 
+    a: Number
     value: Number
     exponential: Number
-    remainder: Number
+    power: Number
 
 
-def lower_tail(m: Operations, a: Number) -> Tail:
+def _tail(m: Operations, a: Number) -> Tail:
     """Return the tail of the normal distribution below -a, for a >= 0, with a small relative error."""
     a = minimum(m, a, _TAIL_LIMIT)
-    square = a * a
-    value, half, remainder = exponential(m, square * -0.5, m.fma(a, a, -square) * -0.5)
-    part, inverse = value * half, 1.0 / (a + _SHIFT)
-    return Tail(part * (polynomial(m, (a - _SHIFT) * inverse, _TAIL) * inverse), part, remainder)
+    value, power = _decay_of_square(m, a)
+    return Tail(a, value * (polynomial(m, a, _TAIL) / polynomial(m, a, _TAIL_DIVISOR)), value, power)
 
 
 class Normal(NamedTuple):
@@ -271,12 +287,12 @@ class Normal(NamedTuple):
 
 def normal(m: Operations, x: Number) -> Normal:
     """Return the normal distribution function and its density at x."""
-    tail = lower_tail(m, m.abs(x))
-    below = tail.value * tail.remainder
-    return Normal(m.select(m.less(x, 0.0), below, 1.0 - below), tail.exponential * tail.remainder * _DENSITY)
+    tail = _tail(m, m.abs(x))
+    below = tail.value * tail.power
+    return Normal(m.select(m.less(x, 0.0), below, 1.0 - below), tail.exponential * tail.power * _DENSITY)
 
 
 def normal_share_of(m: Operations, x: Number) -> Number:
-    """Return x times the normal distribution function at x."""
-    tail, x = lower_tail(m, m.abs(x)), product_above(m, x, -2 * _TAIL_LIMIT)
-    return m.select(m.less(x, 0.0), x * tail.value * tail.remainder, x * (1.0 - tail.value * tail.remainder))
+    """Return x times the normal distribution function at x: x or 0, less its size times the tail's function."""
+    tail = _tail(m, m.abs(x))
+    return m.fma(-tail.a * tail.power, tail.value, m.select(m.less(0.0, x), x, x * 0.0))

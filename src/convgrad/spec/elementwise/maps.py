@@ -50,7 +50,7 @@ def silu_backward(m: Operations, g: Number, x: Number) -> Number:
     return g * (s * m.fma(x, other, 1.0))
 
 
-@ELEMENTS.add(6.5)
+@ELEMENTS.add(7)
 def gelu(m: Operations, x: Number) -> Number:
     """Return x * P(x), P the normal distribution function."""
     return f.normal_share_of(m, x)
@@ -109,7 +109,7 @@ def glu_backward(m: Operations, g: Number, x: Number, gate: Number) -> tuple[Num
     return g * s, (g * x) * (s * other)
 
 
-@ELEMENTS.add(5)
+@ELEMENTS.add(4.5)
 def mish(m: Operations, x: Number) -> Number:
     """Return x * tanh(log(1 + exp(x)))."""
     return f.mish(m, x)
@@ -166,7 +166,7 @@ def softplus_backward(m: Operations, g: Number, x: Number, beta: Number, thresho
     return m.select(m.less(threshold, scaled), g, g * f.sigmoid(m, scaled))
 
 
-@ELEMENTS.add(2)
+@ELEMENTS.add(2.5)
 def log_sigmoid(m: Operations, x: Number) -> Number:
     """Return log(sigmoid(x))."""
     return -f.softplus(m, -x)
@@ -197,7 +197,7 @@ def hardswish_backward(m: Operations, g: Number, x: Number) -> Number:
 @ELEMENTS.add()
 def exp_of_difference(m: Operations, x: Number, largest: Number) -> Number:
     """Return exp(x - largest) for x <= largest."""
-    return f.bounded_exp(m, x - largest)
+    return f.decaying_exp(m, x - largest)
 
 
 @ELEMENTS.add()

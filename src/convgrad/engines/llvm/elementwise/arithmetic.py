@@ -9,16 +9,11 @@ import numpy as np
 
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.spec.elementwise.arithmetic import (
-    BIAS,
     HALF_ROOT,
-    NEAREST_INTEGER,
     SIGNIFICAND,
     WIDE_BIAS,
     WIDE_SIGNIFICAND,
-    bits_of,
 )
-
-_MAX_POWER = 256.0  # above all that are specified
 
 
 def constant(f: Function, kind: str, number: float) -> Value:
@@ -58,7 +53,7 @@ class Vector:
         return self._by("fsub", other, self)
 
     def __mul__(self, other: Vector | float) -> Vector:
-        return other.scaled(self) if isinstance(other, Power) else self._by("fmul", self, other)
+        return self._by("fmul", self, other)
 
     def __rmul__(self, other: float) -> Vector:
         return self._by("fmul", other, self)
@@ -81,45 +76,11 @@ class Vector:
         return Vector(self.f, tuple([self.f.op(x.type, f"{what} {x}, {y.name}") for x, y in zip(*both, strict=True)]))
 
 
-@dataclass(frozen=True)
-class Power(Vector):
-    """Powers of two. AVX-512 multiplies by them in one instruction, which rounds ``exponent`` down.
-
-    ``power`` is the number whose power is the product of two powers.
-    """
-
-    exponent: Vector
-    power: Vector
-
-    def scaled(self, a: Vector) -> Vector:
-        """Return ``a`` times the powers. The first of two such products is exact, so both are one instruction."""
-        if isinstance(a, Scaled) and a.power is self.power:
-            return _scaled(a.before, self.power)
-        return Scaled(self.f, _scaled(a, self.exponent).values, a, self.power)
-
-
-@dataclass(frozen=True)
-class Scaled(Vector):
-    """The numbers ``before`` times the first of the two powers of two of ``power``."""
-
-    before: Vector
-    power: Vector
-
-
-def _scaled(a: Vector, exponent: Vector) -> Vector:
-    name, scaled = "llvm.x86.avx512.mask.scalef.ps.512", []
-    for value, by in zip(a.values, exponent.values, strict=True):
-        everywhere, rounded = "i16 -1", "i32 4"  # as the control register says
-        scaled.append(a.f.intrinsic(value.type, name, value, by, value, everywhere, rounded))
-    return Vector(a.f, tuple(scaled))
-
-
 class VectorOperations:
     """The operations on ``count`` vectors of ``lanes`` numbers; see ``Operations`` of the specification."""
 
-    def __init__(self, f: Function, lanes: int, wide: bool = False, scales: bool = False, count: int = 1) -> None:
-        """``scales`` is whether an instruction multiplies by powers of two."""
-        self.f, self.lanes, self.scales, self.count = f, lanes, scales, count
+    def __init__(self, f: Function, lanes: int, wide: bool = False, count: int = 1) -> None:
+        self.f, self.lanes, self.count = f, lanes, count
         self.kind, self.whole = (f"<{lanes} x {kind}>" for kind in (("double", "i64") if wide else ("float", "i32")))
 
     def fma(self, a: Vector | float, b: Vector | float, c: Vector | float) -> Vector:
@@ -176,24 +137,13 @@ class VectorOperations:
         return self._number("bitcast", fraction), self._number("bitcast", in_large) - (large + WIDE_BIAS)
 
     def power_of_two(self, k: Vector) -> Vector:
-        """Return 2^k. The last bits of a large number are the bits of the exponent."""
-        bits = self._bits(k + (2.0**WIDE_SIGNIFICAND + WIDE_BIAS))
-        return self._number("bitcast", self._whole("shl", bits, WIDE_SIGNIFICAND))
+        """Return 2^k."""
+        return self.from_exponent(k + (2.0**WIDE_SIGNIFICAND + WIDE_BIAS))
 
-    def powers_of_two(self, power: Vector) -> tuple[Vector, Vector]:
-        """Return two powers of two whose product is 2^k."""
-        k = self._whole("sub", self._bits(power), bits_of(NEAREST_INTEGER))
-        half = self._whole("ashr", k, 1)
-        powers = self._power_of_two(half), self._power_of_two(self._difference(k, half))
-        if not self.scales:
-            return powers
-        number = power - NEAREST_INTEGER
-        number = self.select(self.less(number, _MAX_POWER), number, _MAX_POWER)  # NaN times 2^inf would be inf
-        exponents = number * 0.5, self.fma(number, 0.5, 0.5)
-        first, second = (
-            Power(self.f, factor.values, exponent, number) for factor, exponent in zip(powers, exponents, strict=True)
-        )
-        return first, second
+    def from_exponent(self, a: Vector) -> Vector:
+        """Return 2^k, where the last bits of ``a`` are those of its exponent."""
+        by = SIGNIFICAND if self.kind.endswith("float>") else WIDE_SIGNIFICAND
+        return self._number("bitcast", self._whole("shl", self._bits(a), by))
 
     def split(self, a: Vector) -> tuple[Vector, Vector]:
         """Return the significand and the exponent."""
@@ -229,6 +179,3 @@ class VectorOperations:
 
     def _number(self, how: str, a: Vector) -> Vector:
         return self._results(lambda value: self.f.op(self.kind, f"{how} {value} to {self.kind}"), a)
-
-    def _power_of_two(self, k: Vector) -> Vector:
-        return self._number("bitcast", self._whole("shl", self._whole("add", k, BIAS), SIGNIFICAND))

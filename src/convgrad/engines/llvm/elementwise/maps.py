@@ -154,7 +154,7 @@ def emit_elements(f: Function, spec: MapSpec, pointers: list[Value], length: Val
         return widened(f, value) if wide else value
 
     def mapped(begin: Value, vectors: int, mask: Value | None) -> None:
-        arithmetic = VectorOperations(f, lanes, wide, scales=spec.isa.scales and not wide, count=vectors)
+        arithmetic = VectorOperations(f, lanes, wide, count=vectors)
         places = [begin + number * lanes for number in range(vectors)]
         there = [
             [f.at(pointer, first * BYTES[fmt]) if fmt else pointer for first in places]

@@ -76,7 +76,7 @@ def _added(
             value = read(f, fmt, at, CHAINS, mask)
             value = widened(f, value) if of_map.wide else value
         elements.append(Vector(f, (value,)))
-    arithmetic = VectorOperations(f, CHAINS, of_map.wide, scales=spec.isa.scales and not of_map.wide)
+    arithmetic = VectorOperations(f, CHAINS, of_map.wide)
     terms = of_map.definition(arithmetic, *elements)
     values = [term.values[0] for term in (terms if isinstance(terms, tuple) else (terms,))][: 1 + spec.products]
     values = [narrowed(f, value) for value in values] if of_map.wide else values
