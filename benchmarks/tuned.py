@@ -11,8 +11,9 @@ from __future__ import annotations
 import argparse
 import math
 import time
+from collections.abc import Callable
 from functools import partial
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Any
 
 from rows import asked, write_rows
@@ -59,16 +60,21 @@ def row(case: TimedCase, threads: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def main() -> None:
-    """Time all problems, and print the geometric mean of the gains of each suite and direction."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def asked_cases(about: str) -> tuple[argparse.Namespace, list[TimedCase]]:
+    """Return the options of the command line, and the problems that it asks for."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--suite", default=",".join(names()), help="suites, separated by commas")
     parser.add_argument("--direction", default="FWD_D,BWD_D,BWD_W")
     parser.add_argument("--layout", default="NXC,NCX")
     parser.add_argument("--threads", type=int, default=core_count())
     options = asked(parser)
     chosen = [options.direction.split(","), (), options.layout.split(",")]
-    problems = [case for name in options.suite.split(",") for case in cases(name, suite(name), *chosen)]
+    return options, [case for name in options.suite.split(",") for case in cases(name, suite(name), *chosen)]
+
+
+def report(row: Callable[[TimedCase, int], dict[str, Any]], about: str) -> None:
+    """Print the gain of each problem, and the geometric mean of each suite and direction, and write the rows."""
+    options, problems = asked_cases(about)
     rows = []
     for case in problems:
         rows.append(row(case, options.threads))
@@ -78,12 +84,10 @@ def main() -> None:
     classes: dict[tuple[str, ...], list[float]] = {}
     for one in rows:
         direction, _, layout = one["problem"].removeprefix("deconv ").split()[:3]
-        classes.setdefault((one["suite"], direction, layout), []).append(math.log(one["gain"]))
+        classes.setdefault((one["suite"], direction, layout), []).append(one["gain"])
     for key, gains in classes.items():
-        print(
-            f"{' '.join(key)}: {math.exp(sum(gains) / len(gains)):.2f} in the geometric mean of {len(gains)} problems"
-        )
+        print(f"{' '.join(key)}: {geometric_mean(gains):.3f} in the geometric mean of {len(gains)} problems")
 
 
 if __name__ == "__main__":
-    main()
+    report(row, __doc__)

@@ -39,3 +39,14 @@ def test_gains_of_measured_plans_are_those_of_the_committed_run() -> None:
     )
     assert words in " ".join(text.split())
     assert f"there, {100 * (above['depthwise', 'BWD_W'] - 1):.0f} % on average." in " ".join(text.split())
+
+
+def test_gains_of_calibration_are_those_of_the_committed_run() -> None:
+    text, classes = (DOCS / "settings.md").read_text(encoding="utf-8"), dict[tuple[str, ...], list[float]]()
+    for row in rows_of("calibrated_zen4.csv"):
+        direction, _, layout = row["problem"].removeprefix("deconv ").split()[:3]
+        classes.setdefault((row["suite"], direction, layout), []).append(float(row["gain"]))
+    means = [geometric_mean(gains) for gains in classes.values()]
+    average = geometric_mean(itertools.chain(*classes.values()))
+    words = f"suites of layers became {min(means):.2f} to {max(means):.2f} times as fast, {average:.2f} on average."
+    assert words in " ".join(text.split())

@@ -12,13 +12,16 @@ import pytest
 import convgrad
 from campaigns import speeds as campaign
 from convgrad.engines.llvm import calibrate, isas, speeds
-from convgrad.engines.llvm.calibrate import PROBLEMS, TimedPlan, fitted
+from convgrad.engines.llvm.calibrate import PROBLEMS, TimedPlans, fitted
 from convgrad.host import cache_bytes
 from convgrad.notation import problem
 from convgrad.plan.choose import predicted_ms
+from convgrad.plan.kernels import Nest
 from convgrad.plan.machine import ISAS, SPEEDS, Machine
 from convgrad.plan.passes import dense_view, plan, plans
+from convgrad.plan.recipe import Chosen
 from convgrad.spec.ordered import evaluate_in_order
+from convgrad.spec.problem import Problem
 from tests.support.engine_helpers import HOST, empty, made, run_plan
 from tests.support.helpers import assert_same_bits
 
@@ -32,16 +35,19 @@ def invented(seed: int, machine: Machine) -> Machine:
     return replace(machine, **{name: getattr(machine, name) * by for name, by in zip(SPEEDS, factors, strict=True)})
 
 
-def samples(machine: Machine) -> list[TimedPlan]:
-    """The times that plans would take on a machine."""
+def samples(machine: Machine, count: int) -> list[TimedPlans]:
+    """The times that up to ``count`` plans of each family would take on a machine."""
     found = []
     for line in PROBLEMS:
         one = problem(line)
         view = dense_view(one)
-        for each in plans(one, view, machine, 1, 1):
-            ms = predicted_ms(one, view, machine, each) - machine.call_ns / 1e6
-            found.append(TimedPlan(one, view, each, ms))
+        chosen = plans(one, view, machine, 1, count)
+        found.append(TimedPlans(one, view, 1, chosen, [times(machine, one, view, each) for each in chosen]))
     return found
+
+
+def times(machine: Machine, one: Problem, view: Nest, chosen: Chosen) -> float:
+    return predicted_ms(one, view, machine, chosen) - machine.call_ns / 1e6
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -59,13 +65,24 @@ def test_a_prediction_is_that_of_the_plan(threads: int) -> None:
 def test_the_speeds_behind_times_are_found(seed: int) -> None:
     old = Machine(ISAS["avx512"], fma_per_ns=100.0)
     real = invented(seed, old)
-    given = samples(real)[::2]
+    given = samples(real, 1)[::2]
     found = fitted(old, given)
-    near = [abs(np.log2(predicted_ms(*each[:2], found, each.plan) / predicted_ms(*each[:2], real, each.plan)))
-            for each in given]  # fmt: skip
-    far = [abs(np.log2(predicted_ms(*each[:2], old, each.plan) / predicted_ms(*each[:2], real, each.plan)))
-           for each in given]  # fmt: skip
+    near, far = ([abs(np.log2(times(of, *sample[:2], each) / ms))
+                  for sample in given for each, ms in zip(sample.plans, sample.ms, strict=True)]
+                 for of in (found, old))  # fmt: skip
     assert np.mean(near) < 0.12 < np.mean(far)
+
+
+def test_choices_matter_more_than_predictions() -> None:
+    """Two plans whose predicted order is wrong: their order is learned, although both predictions become worse."""
+    old = Machine(ISAS["avx512"], fma_per_ns=100.0)
+    sample = next(sample for sample in samples(old, 1) if len(sample.plans) > 1)
+    first, second, *_ = sample.ms
+    assert first <= second
+    sample = sample._replace(plans=sample.plans[:2], ms=[second * 1.02, second])
+    for machine, is_learned in ((old, False), (fitted(old, [sample]), True)):
+        predicted = [times(machine, *sample[:2], each) for each in sample.plans]
+        assert (predicted[0] > predicted[1]) == is_learned
 
 
 @pytest.mark.every(2)
@@ -118,7 +135,7 @@ def test_speeds_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 def test_calibration_measures() -> None:
     machine = isas.machine(ISAS[HOST[0]])
-    found, ratios = calibrate.calibrated(machine, PROBLEMS[10:12])
+    found, ratios = calibrate.calibrated(machine, 2, PROBLEMS[10:12])
     assert ratios
     assert all(after > 0 for _, after in ratios)
     assert found.isa is machine.isa

@@ -9,6 +9,7 @@ from convgrad.cli.exits import DONE, WRONG
 from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.calibrate import calibrated, speeds
 from convgrad.engines.llvm.speeds import keep
+from convgrad.host import core_count
 
 NEAR = 1.5  # a prediction is near a time if neither is more than this times the other
 
@@ -19,8 +20,8 @@ def main(options: argparse.Namespace) -> int:
     if isa is None:
         complain(f"there are no kernels: {isas.why_no_isa()}")
         return WRONG
-    old = isas.machine(isa)
-    new, ratios = calibrated(old)
+    old = isas.uncalibrated(isa)
+    new, ratios = calibrated(old, core_count())
     for name, speed in speeds(new).items():
         say(f"{name:18} {speed:8.3g}  (before: {getattr(old, name):.3g})")
     before, after = (sum(1 / NEAR < ratio < NEAR for ratio in column) for column in zip(*ratios, strict=True))

@@ -9,7 +9,7 @@ def parser() -> Parser:
     """Return the parser of ``convgrad calibrate``."""
     calibrate = Parser(
         "convgrad calibrate",
-        "Measure the speeds of this machine for about 15 seconds, and keep them in the kernel cache, so that later"
+        "Measure the speeds of this machine for about two minutes, and keep them in the kernel cache, so that later"
         " processes choose the plans that are fast here. No result changes.",
         (
             "convgrad calibrate",

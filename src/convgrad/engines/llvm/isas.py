@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import platform
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from convgrad.engines.llvm import jit, speeds, tried
 from convgrad.engines.settings import admitted, cap, max_isa
@@ -102,9 +104,17 @@ def machine(isa: Isa) -> Machine:
 
     The first two caches are at most those of ``Machine``: with 2 MiB of L2 instead of 1 MiB, plans were not faster.
     """
+    return _of_speeds(isa, speeds.speeds_of(isa)[0])
+
+
+def uncalibrated(isa: Isa) -> Machine:
+    """Return the description of this machine without the speeds that a calibration has kept."""
+    return _of_speeds(isa, speeds.assumed(isa)[0])
+
+
+def _of_speeds(isa: Isa, known: Mapping[str, Any]) -> Machine:
     assumed = Machine(isa, pair_adds=pair_adds(), fma_per_ns=2 * isa.lanes * GHZ)
     l1, l2 = (min(cache_bytes(level) or size, size) for level, size in ((1, assumed.l1_bytes), (2, assumed.l2_bytes)))
-    known, _ = speeds.speeds_of(isa)
     return replace(assumed, l1_bytes=l1, l2_bytes=l2, l3_bytes=cache_bytes(3) or assumed.l3_bytes, **known)
 
 

@@ -17,8 +17,12 @@ MAX_FACTOR = 1000  # between a measured speed and the assumed one; a file with o
 
 def speeds_of(isa: Isa) -> tuple[Mapping[str, Any], str]:
     """Return the speeds of this machine that are known, by field of ``Machine``, and where they are from."""
-    if (calibrated := kept(isa)) is not None:
-        return calibrated, CALIBRATED
+    calibrated = kept(isa)
+    return assumed(isa) if calibrated is None else (calibrated, CALIBRATED)
+
+
+def assumed(isa: Isa) -> tuple[Mapping[str, Any], str]:
+    """Return the speeds as ``speeds_of`` does, without those of a calibration."""
     vendor, family = (cpu_fields().get(name, "") for name in ("vendor_id", "cpu family"))
     if (vendor, family, isa.lanes) in MEASURED:
         speeds = dict(zip(SPEEDS, MEASURED[vendor, family, isa.lanes], strict=True))

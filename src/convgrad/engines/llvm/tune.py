@@ -5,7 +5,7 @@ All plans compute the same bits, so the choice changes nothing but the time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import inf
@@ -76,10 +76,15 @@ def _candidates(problem: Problem, strides: Strides, machine: Machine, threads: i
     others = plans(problem, view, machine, threads, MAX_KERNELS_PLANNED, CUTS)
     if threads > 1:
         others += plans(problem, view, machine, 1, 1)
-    distinct: dict[Chosen, Chosen] = {}
-    for candidate in (first, *(other for other in others if other.time_ms < PROMISING * first.time_ms)):
-        distinct.setdefault(replace(candidate, time_ms=0.0, rejected=()), candidate)
-    return list(distinct.values())[:MAX_PLANS]
+    return distinct((first, *(other for other in others if other.time_ms < PROMISING * first.time_ms)))[:MAX_PLANS]
+
+
+def distinct(candidates: Iterable[Chosen]) -> list[Chosen]:
+    """Return the first ones of plans that differ only in what is predicted about them."""
+    first: dict[Chosen, Chosen] = {}
+    for candidate in candidates:
+        first.setdefault(replace(candidate, time_ms=0.0, rejected=()), candidate)
+    return [*first.values()]
 
 
 def measured(problem: Problem, strides: Strides, candidates: Sequence[Chosen]) -> list[float]:
