@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from convgrad import threads
+from convgrad import UnsupportedError, threads
 from convgrad.torch import same_bits
 from tests.training.digests import digest
 
@@ -65,3 +65,19 @@ def test_losses_and_gradients_are_within_their_bounds(scale: float) -> None:
         error = abs(gradient[:count, n].numpy() - expected)
         assert (error <= abs(expected) * (u * (4 + 2 * length) + 2.0**-44 * (1 + abs(loss)) * count) + 2.0**-149).all()
         assert not gradient[count:, n].any()
+
+
+def test_the_gradient_of_a_loss_outside_is_that_of_a_loss_inside() -> None:
+    """PyTorch's own operator gives the paths' logarithms in f32, so they are computed again."""
+    log_probs = torch.randn(20, 3, 5).log_softmax(2).requires_grad_()
+    arguments = torch.randint(1, 5, (3, 6)), [20, 13, 9], [6, 5, 1]
+    outside = torch.nn.functional.ctc_loss(log_probs, *arguments)
+    with same_bits():
+        inside = torch.nn.functional.ctc_loss(log_probs, *arguments)
+        both = [torch.autograd.grad(loss, log_probs) for loss in (outside, inside)]
+    assert digest(both[0]) == digest(both[1])
+
+
+def test_f64_is_refused() -> None:
+    with same_bits(), pytest.raises(UnsupportedError, match="_ctc_loss computes log_probs of torch.float32; got"):
+        torch.nn.functional.ctc_loss(torch.randn(5, 1, 4).double(), torch.ones(1, 2).long(), [5], [2])

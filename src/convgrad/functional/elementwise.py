@@ -161,6 +161,23 @@ def compute(
         run(calls.prepared((calls.map(name, tensors, extents),), threads), addresses, keep)
 
 
+def compute_steps(
+    name: str, tensors: tuple[Strided, ...], extents: Extents, addresses: Sequence[int], threads: int, keep: object
+) -> None:
+    """Compute a map step by step along the outer axis: operands may be the results of earlier steps in their row."""
+    if 0 in extents:
+        return
+    steps, rows, columns = extents
+    calls = engines.generated().elementwise()
+    if calls is not None:
+        stage = calls.map(name, tensors, extents, by_rows=-(-rows // threads))
+        run(calls.prepared((stage,), threads), addresses, keep)
+        return
+    for step in range(steps):
+        places = [address + step * tensor.outer for address, tensor in zip(addresses, tensors, strict=True)]
+        compute_by_numpy(name, tensors, (1, rows, columns), places)
+
+
 def compute_lists(
     name: str,
     lists: Lists,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from convgrad.spec.elementwise import functions as f
 from convgrad.spec.elementwise.arithmetic import Number, Operations
 from convgrad.spec.elementwise.definition import Maps
-from convgrad.spec.elementwise.wide import exp64, log1p64, log64
+from convgrad.spec.elementwise.wide import decaying_exp64, log1p64, log1p_to_2, log64
 
 LOSSES = Maps()
 
@@ -98,4 +98,4 @@ def weighted_cross_entropy_of_logits(
 
 def _entropy(m: Operations, x: Number) -> Number:
     """Return -log(sigmoid(x))."""
-    return log1p64(m, exp64(m, -m.abs(x))) + f.maximum(m, -x, 0.0)
+    return log1p_to_2(m, decaying_exp64(m, -m.abs(x))) + f.maximum(m, -x, 0.0)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 
-from convgrad.spec.elementwise.arithmetic import Number, Operand, Operations
+from convgrad.spec.elementwise.arithmetic import WIDE_BIAS, WIDE_SIGNIFICAND, Number, Operand, Operations
 from convgrad.spec.elementwise.definition import Maps
-from convgrad.spec.elementwise.functions import bounded
+from convgrad.spec.elementwise.functions import bounded, maximum
 
 WIDE = Maps()
 NEVER = -1e30  # the logarithm of a probability of 0: infinities would give NaN
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # their sum is ln 2 in 86 bits
+_SHIFTED = 1.5 * 2.0**WIDE_SIGNIFICAND + WIDE_BIAS  # added to k, it leaves the exponent of 2^k in the last bits
 _EXP = [1 / math.factorial(k) for k in range(14)]  # |r| <= ln(2)/2: the remainder is below 2^-59
 _ATANH = [2 / k for k in range(1, 24, 2)]  # |s| <= 0.172: the remainder is below 2^-60
 _COS = [(-1) ** k / math.factorial(2 * k) for k in range(9)]  # abs(angle) <= pi/4: the remainder is below 2^-58
@@ -55,6 +56,14 @@ def exp64(m: Operations, x: Number) -> Number:
     return (value * m.power_of_two(half)) * m.power_of_two(power - half)
 
 
+def decaying_exp64(m: Operations, x: Number) -> Number:
+    """Return exp(x) for x <= 0, with a relative error below 2^-50; exp(-700) for smaller x."""
+    x = maximum(m, x, -700.0)
+    power = x * _LOG2_E + _SHIFTED
+    k = power - _SHIFTED
+    return polynomial((x - k * _LN2_HIGH) - k * _LN2_LOW, _EXP) * m.from_exponent(power)
+
+
 @WIDE.add(0.501, wide=True)
 def power(m: Operations, x: Number, exponent: Number) -> Number:
     """Return x to the power of ``exponent``, and the values of IEEE's ``pow`` for special numbers."""
@@ -71,6 +80,14 @@ def power(m: Operations, x: Number, exponent: Number) -> Number:
 def log1p64(m: Operations, x: Number) -> Number:
     """Return log(1 + x), also accurate for small x."""
     return m.select(m.less(m.abs(x), 0.25), _log_near_1(x), log64(m, 1.0 + x))
+
+
+def log1p_to_2(m: Operations, x: Number) -> Number:
+    """Return log(1 + x) for x from 0 to 2, also accurate for small x."""
+    above_1, above_2 = m.less(math.sqrt(2) - 1, x), m.less(2 * math.sqrt(2) - 1, x)
+    f = m.select(above_2, (x - 3.0) * 0.25, m.select(above_1, (x - 1.0) * 0.5, x))  # 1 + f from 3/4 to sqrt(2)
+    k = m.select(above_2, 2.0, m.select(above_1, 1.0, 0.0))
+    return k * _LN2_HIGH + (_log_near_1(f) + k * _LN2_LOW)
 
 
 def _cos64(m: Operations, turns: Number) -> Number:
@@ -134,14 +151,22 @@ def atanh(m: Operations, x: Number) -> Number:
 def logaddexp(m: Operations, x: Number, y: Number) -> Number:
     """Return log(exp(x) + exp(y))."""
     distance = m.select(m.equal(x, y), 0.0, m.abs(x - y))
-    return m.select(m.less(x, y), y, x) + log1p64(m, exp64(m, -distance))
+    return m.select(m.less(x, y), y, x) + log1p_to_2(m, decaying_exp64(m, -distance))
 
 
 @WIDE.add(wide=True)
 def ctc_step(m: Operations, stay: Number, move: Number, skip: Number, may_skip: Number, emission: Number) -> Number:
     """Return the logarithm of the probability of all paths that come to a state."""
-    skip = m.select(m.equal(may_skip, 0.0), NEVER, skip)
-    return logaddexp(m, logaddexp(m, stay, move), skip) + emission
+    largest, first = _ordered(m, stay, move)
+    largest, second = _ordered(m, largest, m.select(m.equal(may_skip, 0.0), NEVER, skip))
+    others = decaying_exp64(m, first - largest) + decaying_exp64(m, second - largest)
+    return (largest + log1p_to_2(m, others)) + emission
+
+
+def _ordered(m: Operations, x: Number, y: Number) -> tuple[Number, Number]:
+    """Return the larger of two numbers and the other one."""
+    is_less = m.less(x, y)
+    return m.select(is_less, y, x), m.select(is_less, x, y)
 
 
 @WIDE.add(wide=True)

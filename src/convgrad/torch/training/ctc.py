@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from convgrad.spec.elementwise.wide import NEVER
-from convgrad.torch.training.row import LOW, SEQUENTIAL, SUMMED, row
+from convgrad.torch.training.row import LOW, SEQUENTIAL, SUMMED, TYPE_CURE, UnservedError, row
 from convgrad.torch.training.tensors import elements, update_steps
 
 LOST = 0.1 * NEVER  # a logarithm below this one is that of a path that does not exist
+_TYPES = SUMMED - LOW | {torch.float64}  # that of the logarithms of paths, which the gradient gets
 Lengths: TypeAlias = Sequence[int] | Tensor
 
 
@@ -31,6 +32,8 @@ class _Paths(NamedTuple):
 
 def _paths(log_probs: Tensor, targets: Tensor, input_lengths: Lengths, target_lengths: Lengths, blank: int) -> _Paths:
     """Return the paths that spell each target."""
+    if log_probs.dtype == torch.float64:
+        raise UnservedError("computes log_probs of torch.float32; got torch.float64", TYPE_CURE)
     (time, batch, _), longest = log_probs.shape, int(max(target_lengths, default=0))
     steps, lengths = (torch.as_tensor(numbers).long() for numbers in (input_lengths, target_lengths))
     if not log_probs.numel():
@@ -58,7 +61,7 @@ def _scores(emissions: Tensor, skips: Tensor) -> Tensor:
     scores = torch.full((time, batch, states + 2), NEVER, dtype=torch.float64)  # two states before the first one
     scores[0, :, 2:4] = emissions[0, :, :2]
     sources = [(scores[0, :, first : first + states], scores.stride(0)) for first in (2, 1, 0)]
-    if time > 1:
+    if time > 1 and batch:
         target = scores[1, :, 2:], scores.stride(0)
         update_steps("ctc_step", time - 1, target, *sources, (skips, 0), (emissions[1], emissions.stride(0)))
     return scores[:, :, 2:]
@@ -75,23 +78,9 @@ def _losses(paths: _Paths, scores: Tensor) -> Tensor:
     return losses.masked_fill((steps == 0) & (lengths == 0), 0.0)
 
 
-class _Forward(NamedTuple):
-    """The paths of all targets, the logarithms of their labels' probabilities, and what follows from these."""
-
-    paths: _Paths
-    emissions: Tensor
-    scores: Tensor
-    losses: Tensor
-
-
-def _forward(
-    log_probs: Tensor, targets: Tensor, input_lengths: Lengths, target_lengths: Lengths, blank: int
-) -> _Forward:
-    """Return the losses, and what the gradient needs of them."""
-    paths = _paths(log_probs, targets, input_lengths, target_lengths, blank)
-    emissions = log_probs.clamp(min=NEVER).gather(2, paths.states.expand(len(log_probs), -1, -1))
-    scores = _scores(emissions, paths.skips)
-    return _Forward(paths, emissions, scores, _losses(paths, scores))
+def _emissions(log_probs: Tensor, paths: _Paths) -> Tensor:
+    """Return the logarithms of the probabilities of the states' labels at each step (steps, batch, states)."""
+    return log_probs.clamp(min=NEVER).gather(2, paths.states.expand(len(log_probs), -1, -1))
 
 
 @row(
@@ -100,7 +89,7 @@ def _forward(
     formula="-logaddexp of the logarithms of all paths, step by step, in f64",
     order=SEQUENTIAL,
     bound="u abs(result) + 2^-46 (1 + abs(result)) per step",
-    types=SUMMED - LOW,
+    types=_TYPES,
 )
 def ctc_loss(
     log_probs: Tensor,
@@ -110,10 +99,15 @@ def ctc_loss(
     blank: int = 0,
     zero_infinity: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Return the negative logarithm of the probability of all paths that spell each target, and those of all states."""
-    _, _, scores, losses = _forward(log_probs, targets, input_lengths, target_lengths, blank)
+    """Return the negative logarithm of the probability of all paths that spell each target, and those of all states.
+
+    The latter are f64, because the gradient needs them.
+    """
+    paths = _paths(log_probs, targets, input_lengths, target_lengths, blank)
+    scores = _scores(_emissions(log_probs, paths), paths.skips)
+    losses = _losses(paths, scores)
     losses = losses.masked_fill(losses == math.inf, 0.0) if zero_infinity else losses
-    return losses.float(), scores.masked_fill(scores < LOST, -math.inf).transpose(0, 1).float()
+    return losses.float(), scores.masked_fill(scores < LOST, -math.inf).transpose(0, 1)
 
 
 @row(
@@ -123,7 +117,7 @@ def ctc_loss(
     "exp(log_probs), which the gradient of log_softmax cancels",
     order=SEQUENTIAL,
     bound="abs(result) (u (3 + number of states) + 2^-44 (1 + loss) per step)",
-    types=SUMMED - LOW,
+    types=_TYPES,
 )
 def ctc_loss_backward(
     grad: Tensor,
@@ -137,7 +131,11 @@ def ctc_loss_backward(
     zero_infinity: bool = False,
 ) -> Tensor:
     """Return the gradient of the logarithms. Paths from the end are those from the begin of the reversed problem."""
-    paths, emissions, scores, losses = _forward(log_probs, targets, input_lengths, target_lengths, blank)
+    paths = _paths(log_probs, targets, input_lengths, target_lengths, blank)
+    emissions = _emissions(log_probs, paths)
+    is_rounded = log_alpha.dtype != torch.float64  # by PyTorch's own operator
+    scores = _scores(emissions, paths.skips) if is_rounded else log_alpha.transpose(0, 1).clamp(min=NEVER)
+    losses = _losses(paths, scores)
     time, batch, states = emissions.shape
     images, at = torch.arange(batch).unsqueeze(1), torch.arange(states)
     step = paths.steps - 1 - torch.arange(time).unsqueeze(1)  # (time, batch): the step as counted from the end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import inf, prod
 from typing import Any, NamedTuple, TypeAlias
@@ -84,7 +84,7 @@ def update(name: str, targets: Sequence[Tensor], *operands: Operand) -> None:
 
 
 def update_steps(name: str, count: int, *tensors: tuple[Tensor, int]) -> None:
-    """Compute a map ``count`` times, whose results may be operands of the next time.
+    """Compute a map ``count`` times, whose results may be operands of the next times in the same row.
 
     The first tensor gets the results, and the others are the operands, at their own strides. After each time, all are
     so many elements further in memory.
@@ -92,11 +92,12 @@ def update_steps(name: str, count: int, *tensors: tuple[Tensor, int]) -> None:
     (target, _), *operands = tensors
     call = _known(name, _kinds([tensor for tensor, _ in operands]), _kinds([target]))
     assert {*call.ways} == {_AS_IT_IS}, "all tensors are used where they are"
-    steps = [step * tensor.itemsize for tensor, step in (*operands, tensors[0])]
+    outer, rows, columns = call.extents
+    assert outer == 1, "the outer axis is that of the times"
+    of_steps = zip(call.tensors, (*operands, tensors[0]), strict=True)
+    layout = tuple([strided._replace(outer=step * tensor.itemsize) for strided, (tensor, step) in of_steps])
     addresses = [*[read_address(tensor) for tensor, _ in operands], write_address(target)]
-    for _ in range(count):
-        compute(name, call.tensors, call.extents, addresses, tensors)
-        addresses = [address + step for address, step in zip(addresses, steps, strict=True)]
+    compute(name, layout, (count, rows, columns), addresses, tensors, elementwise.compute_steps)
 
 
 def allocated(tensor: Tensor) -> Tensor:
@@ -363,9 +364,16 @@ def _combined(extents: Sequence[int], strides: Sequence[list[int]]) -> list[tupl
     return combined
 
 
-def compute(name: str, tensors: tuple[Strided, ...], extents: Extents, addresses: Sequence[int], keep: object) -> None:
-    """Compute a map on the context's or PyTorch's threads; see ``functional.elementwise.compute``."""
+def compute(
+    name: str,
+    tensors: tuple[Strided, ...],
+    extents: Extents,
+    addresses: Sequence[int],
+    keep: object,
+    by: Callable[..., None] = elementwise.compute,
+) -> None:
+    """Compute a map on the context's or PyTorch's threads, ``by`` a function of ``functional.elementwise``."""
     if prod(extents) <= TASK_ELEMENTS:
-        elementwise.compute(name, tensors, extents, addresses, 1, keep)
+        by(name, tensors, extents, addresses, 1, keep)
     else:
-        on(TORCH.pool, elementwise.compute, name, tensors, extents, addresses, threads_of_call(), keep)
+        on(TORCH.pool, by, name, tensors, extents, addresses, threads_of_call(), keep)
