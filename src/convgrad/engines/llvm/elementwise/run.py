@@ -30,11 +30,13 @@ from convgrad.engines.tensors import (
 )
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
 from convgrad.spec.elementwise.sums import CHAINS, SECTION, sections_of
+from convgrad.spec.elementwise.table import MAPS
 from convgrad.spec.order import FAN_IN
 
 TASKS_PER_THREAD = 2  # of sums with few sections, whose channels are cut
 REMEMBERED = 1024  # calls
 _SCRATCH_BYTES = 64  # of a driver that needs none
+_WIDE_FACTOR = 8.0  # times the time of moving the numbers of a map in f64, for example of log: the map's time
 _INDEXED_COLUMNS = 64  # of a task that adds rows at an index, or a multiple
 _INDEXED_TRAFFIC = 12  # bytes per element of these rows, and of the sums, which are read and written
 
@@ -47,6 +49,7 @@ class PreparedStage:
     values: Mapping[str, int]
     traffic: int  # bytes
     scratch_bytes: int = _SCRATCH_BYTES  # per thread
+    is_wide: bool = False  # whether it is a map in f64
     table: NDArray[np.int64] | None = None  # of a map on lists
 
 
@@ -72,9 +75,12 @@ class PreparedDriver:
         counts = [stage.values["task_count"] for stage in parts]
         assert len({*counts[:by_rows]}) <= 1, "stages by rows have the same tasks"
         self._driver, self._stages = _driver(specs, by_rows), parts
-        self._threads, traffic = min(threads, max(counts)), _traffic(parts)
-        self._arguments = filled(record, values, shares_of(_machine(parts), self._threads, traffic))
-        self._time_ms = _machine(parts).for_traffic(traffic).traffic_ns(traffic) / 1e6 / self._threads
+        machine, traffic, alone_ns = _machine(parts), _traffic(parts), _alone_ns(parts)
+        self._threads = min(threads, max(counts))
+        if alone_ns - alone_ns / self._threads < machine.wake_ns:  # others would begin when this thread has finished
+            self._threads = 1
+        self._arguments = filled(record, values, shares_of(machine, self._threads, traffic))
+        self._time_ms = alone_ns / 1e6 / self._threads
         self._scratch_bytes = max([stage.scratch_bytes for stage in parts])
         self.is_alone = pools.needs_no_pool(self._threads, self._time_ms)
         self._free: list[tuple[Words, int]] = []  # copies of the arguments that no call uses now, and their addresses
@@ -111,6 +117,12 @@ def _traffic(parts: tuple[PreparedStage, ...]) -> int:
     return sum([stage.traffic for stage in parts])
 
 
+def _alone_ns(parts: tuple[PreparedStage, ...]) -> float:
+    """Return the predicted time on one thread: that of moving the tensors, and more for maps in f64."""
+    machine = _machine(parts).for_traffic(_traffic(parts))
+    return sum([machine.traffic_ns(stage.traffic) * (_WIDE_FACTOR if stage.is_wide else 1.0) for stage in parts])
+
+
 def _machine(parts: tuple[PreparedStage, ...]) -> Machine:
     return isas.machine(parts[0].spec.isa)
 
@@ -142,7 +154,7 @@ def map_stage(
         values |= {f"t{number}.outer": tensor.outer, f"t{number}.row": tensor.row}
     spec = maps.MapSpec(isa, name, tuple([tensor.fmt for tensor in tensors]), by_rows > 0)
     traffic = outer * rows * columns * sum([BYTES[fmt] for fmt in spec.formats if fmt])
-    return PreparedStage(spec, values, traffic)
+    return PreparedStage(spec, values, traffic, is_wide=MAPS[name].is_wide(spec.formats))
 
 
 @lru_cache(REMEMBERED_LISTS)
