@@ -66,11 +66,11 @@ def _in_order(tensors: Sequence[Tensor], reverse: bool) -> list[Tensor]:
 class _Cell(NamedTuple):
     """A kind of layer.
 
-    ``forward`` gets the products of a step's input, the states, weight and bias. It returns the next states, and the
-    gates. ``backward`` gets the gradient of a step's output, the second state before and after the step, the gates, two
-    parts of the gradient of the next states, and the weight. It returns the two parts for the states before, and the
-    gradients of the products of the input and of h, which may be one tensor. ``by_operators`` gets these products and
-    the states, and returns the next states.
+    ``forward`` gets the products of a step's input, the states, the transposed weight and the bias. It returns the next
+    states, and the gates. ``backward`` gets the gradient of a step's output, the second state before and after the
+    step, the gates, two parts of the gradient of the next states, and the weight. It returns the two parts for the
+    states before, and the gradients of the products of the input and of h, which may be one tensor. ``by_operators``
+    gets these products and the states, and returns the next states.
     """
 
     forward: Callable[..., Tensors]
@@ -84,9 +84,9 @@ def _results(state: Tensor, *widths: int) -> list[Tensor]:
     return [allocated(torch.empty(rows, width * size, dtype=state.dtype)) for width in widths]
 
 
-def _lstm(of_input: Tensor, h: Tensor, c: Tensor, weight: Tensor, bias: Tensor | None) -> Tensors:
+def _lstm(of_input: Tensor, h: Tensor, c: Tensor, transposed_weight: Tensor, bias: Tensor | None) -> Tensors:
     """Return the next h and c, and the gates."""
-    of_h = product(h, weight.t(), bias)
+    of_h = product(h, transposed_weight, bias)
     h, next_c, gates = _results(c, 1, 1, 4)
     update("lstm_cell", [h, next_c, *gates.chunk(4, 1)], *of_h.chunk(4, 1), *of_input.chunk(4, 1), c)
     return h, next_c, gates
@@ -108,9 +108,9 @@ def _lstm_by_operators(of_input: Tensor, of_h: Tensor, _: Tensor, c: Tensor) -> 
     return o.sigmoid() * c.tanh(), c
 
 
-def _gru(of_input: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensors:
+def _gru(of_input: Tensor, h: Tensor, transposed_weight: Tensor, bias: Tensor | None) -> Tensors:
     """Return the next h, and what its gradient needs."""
-    of_h = product(h, weight.t(), bias)
+    of_h = product(h, transposed_weight, bias)
     next_h, gates = _results(h, 1, 5)
     update("gru_cell", [next_h, *gates.chunk(5, 1)], *of_h.chunk(3, 1), *of_input.chunk(3, 1), h)
     return next_h, gates
@@ -149,7 +149,9 @@ def _forward(
     """Return the states after each step, and the gates."""
     _check(of_input, weight, start)
     states = tuple([state.clone(memory_format=torch.contiguous_format) for state in start])  # which share no memory
-    return _repeated(_CELLS[len(start)].forward, Repetition((of_input.contiguous(),), states, (weight, bias), reverse))
+    transposed_weight = weight.t().contiguous()  # once, because each step reads it in this order
+    repetition = Repetition((of_input.contiguous(),), states, (transposed_weight, bias), reverse)
+    return _repeated(_CELLS[len(start)].forward, repetition)
 
 
 def _check(of_input: Tensor, weight: Tensor, start: Sequence[Tensor]) -> None:
