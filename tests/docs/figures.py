@@ -24,8 +24,12 @@ TITLES = {  # by the name of a network in CSV files
     "mobilenet_v3": "MobileNetV3", "dcgan": "DCGAN", "unet": "U-Net", "wide_resnet": "Wide-ResNet-16-4",
     "efficientnet_b0": "EfficientNet-B0", "convnext_t": "ConvNeXt-T", "shufflenet_v2": "ShuffleNetV2",
     "diffusion": "diffusion U-Net with attention", "audio": "network of sound, 1-D",
+    "vit": "vision transformer", "speech": "recognizer of speech",
 }  # fmt: skip
-WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+WORDS = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen",
+)  # fmt: skip
 PASSES = {"FWD_D": "forward pass", "BWD_D": "data gradient", "BWD_W": "weight gradient"}
 Row = dict[str, str]
 
@@ -163,15 +167,15 @@ def range_of_steps(page: Path) -> str:
     """Return the range of the times of training steps with same_bits, and of the memory."""
     of_xeon = steps("step_times_xeon.csv")
     times, sizes, others = ([ratio for ratio, _ in found] for found in (steps(), memory(), of_xeon))
-    count = WORDS[len({name for _, name in steps()})]
-    assert {name for _, name in of_xeon} == {name for _, name in steps()}
+    names, names_of_xeon = ({name for _, name in found} for found in (steps(), of_xeon))
+    assert names_of_xeon < names
     mean, mean_of_xeon = geometric_mean(times), geometric_mean(others)
     return (
         f"Many training steps become faster, because convgrad's convolutions, norms and activations are faster than\n"
-        f"PyTorch's. However, other steps become slower: in these {count} networks, a step takes {min(times):.2f} to\n"
-        f"{max(times):.2f} times as long as with PyTorch alone on a Zen 4 processor (mean {mean:.2f}), and\n"
-        f"{min(others):.2f} to {max(others):.2f} times on an Intel Xeon (mean {mean_of_xeon:.2f}). The peak memory\n"
-        f"of a process is {min(sizes):.2f} to {max(sizes):.2f} times PyTorch's.\n"
+        f"PyTorch's. However, other steps become slower: in these {WORDS[len(names)]} networks, a step takes\n"
+        f"{min(times):.2f} to {max(times):.2f} times as long as with PyTorch alone on a Zen 4 processor (mean\n"
+        f"{mean:.2f}), and {min(others):.2f} to {max(others):.2f} times on an Intel Xeon ({WORDS[len(names_of_xeon)]} of them,\n"
+        f"mean {mean_of_xeon:.2f}). The peak memory of a process is {min(sizes):.2f} to {max(sizes):.2f} times PyTorch's.\n"
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
 
-from convgrad import UnsupportedError, threads
+from convgrad import threads
 from convgrad.torch import same_bits
 from tests.training.digests import digest
 
@@ -67,17 +69,46 @@ def test_losses_and_gradients_are_within_their_bounds(scale: float) -> None:
         assert not gradient[count:, n].any()
 
 
-def test_the_gradient_of_a_loss_outside_is_that_of_a_loss_inside() -> None:
-    """PyTorch's own operator gives the paths' logarithms in f32, so they are computed again."""
-    log_probs = torch.randn(20, 3, 5).log_softmax(2).requires_grad_()
+@pytest.mark.parametrize("outside", ["loss", "gradient"])
+def test_one_half_may_be_outside(outside: str) -> None:
+    x = torch.randn(20, 3, 5, requires_grad=True)
     arguments = torch.randint(1, 5, (3, 6)), [20, 13, 9], [6, 5, 1]
-    outside = torch.nn.functional.ctc_loss(log_probs, *arguments)
+    with nullcontext() if outside == "loss" else same_bits():
+        loss = torch.nn.functional.ctc_loss(x.log_softmax(2), *arguments)
+    with nullcontext() if outside == "gradient" else same_bits():
+        (found,) = torch.autograd.grad(loss, x)
+    loss = torch.nn.functional.ctc_loss(x.double().log_softmax(2), *arguments)
+    torch.testing.assert_close(found, torch.autograd.grad(loss, x)[0], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("zero_infinity", [True, False])
+def test_special_gradients_are_those_of_pytorch(zero_infinity: bool) -> None:
+    """The first text is too long for its steps, and the gradient of the last loss is NaN."""
+    logits, which = torch.randn(12, 3, 5), {}
+    labels, steps, lengths = torch.tensor([[1, 1, 1], [1, 2, 3], [1, 2, 3]]), [4, 12, 9], [3, 3, 2]
+    grad = torch.tensor([1.0, 0.5, torch.nan])
+    for name in ("plain", "ours"):
+        x = logits.clone().requires_grad_()
+        with same_bits() if name == "ours" else nullcontext():
+            losses = torch.nn.functional.ctc_loss(
+                x.log_softmax(2), labels, steps, lengths, reduction="none", zero_infinity=zero_infinity
+            )
+            (gradient,) = torch.autograd.grad(losses, x, grad)
+        which[name] = gradient.isnan().any(2), gradient[:, 1], losses.isinf()
+    assert torch.equal(which["ours"][0], which["plain"][0])
+    torch.testing.assert_close(which["ours"][1], which["plain"][1], rtol=1e-4, atol=1e-6)
+    assert torch.equal(which["ours"][2], which["plain"][2])
+
+
+@pytest.mark.parametrize("width", [0, 1, 4])
+def test_texts_may_be_empty(width: int) -> None:
+    log_probs = torch.randn(6, 2, 5).log_softmax(2).requires_grad_()
+    arguments = torch.ones(2, width, dtype=torch.long), [6, 5], [0, 0]
     with same_bits():
-        inside = torch.nn.functional.ctc_loss(log_probs, *arguments)
-        both = [torch.autograd.grad(loss, log_probs) for loss in (outside, inside)]
-    assert digest(both[0]) == digest(both[1])
-
-
-def test_f64_is_refused() -> None:
-    with same_bits(), pytest.raises(UnsupportedError, match=r"computes log_probs of torch\.float32; got"):
-        torch.nn.functional.ctc_loss(torch.randn(5, 1, 4).double(), torch.ones(1, 2).long(), [5], [2])
+        _, paths = torch._ctc_loss(log_probs, *arguments)
+        losses = torch.nn.functional.ctc_loss(log_probs, *arguments, reduction="none")
+        (gradient,) = torch.autograd.grad(losses.sum(), log_probs)
+    assert paths.shape == (2, 6, 1)
+    expected = -log_probs[:, :, 0].detach().cumsum(0)
+    torch.testing.assert_close(losses, torch.stack([expected[5, 0], expected[4, 1]]))
+    assert (gradient[:, :, 0] == torch.tensor([[-1.0, -1.0]] * 5 + [[-1.0, 0.0]])).all()

@@ -8,13 +8,13 @@ from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from convgrad.spec.elementwise.wide import NEVER
-from convgrad.torch.training.row import LOW, SEQUENTIAL, SUMMED, TYPE_CURE, UnservedError, row
+from convgrad.torch.training.row import LOW, SEQUENTIAL, SUMMED, row
 from convgrad.torch.training.tensors import elements, update_steps
 
 LOST = 0.1 * NEVER  # a logarithm below this one is that of a path that does not exist
-_TYPES = SUMMED - LOW | {torch.float64}  # that of the logarithms of paths, which the gradient gets
 Lengths: TypeAlias = Sequence[int] | Tensor
 
 
@@ -32,9 +32,8 @@ class _Paths(NamedTuple):
 
 def _paths(log_probs: Tensor, targets: Tensor, input_lengths: Lengths, target_lengths: Lengths, blank: int) -> _Paths:
     """Return the paths that spell each target."""
-    if log_probs.dtype == torch.float64:
-        raise UnservedError("computes log_probs of torch.float32; got torch.float64", TYPE_CURE)
-    (time, batch, _), longest = log_probs.shape, int(max(target_lengths, default=0))
+    (time, batch, _), needed = log_probs.shape, int(max(target_lengths, default=0))
+    longest = max(needed, 1)
     steps, lengths = (torch.as_tensor(numbers).long() for numbers in (input_lengths, target_lengths))
     if not log_probs.numel():
         raise RuntimeError("ctc_loss: log_probs must not be empty")
@@ -42,8 +41,9 @@ def _paths(log_probs: Tensor, targets: Tensor, input_lengths: Lengths, target_le
         raise RuntimeError(f"ctc_loss: lengths must fit log_probs {log_probs.shape}; got {steps}, {lengths}")
     if targets.dim() == 1:
         targets = torch.nn.utils.rnn.pad_sequence(list(targets.split(lengths.tolist())), True)
-    if targets.shape[0] != batch or targets.shape[1] < longest:
-        raise RuntimeError(f"ctc_loss: targets must have {batch} rows of {longest} labels or more; got {targets.shape}")
+    if targets.shape[0] != batch or targets.shape[1] < needed:
+        raise RuntimeError(f"ctc_loss: targets must have {batch} rows of {needed} labels or more; got {targets.shape}")
+    targets = functional.pad(targets, (0, max(0, longest - targets.shape[1])))
     states = torch.full((batch, 2 * longest + 1), blank)
     within = torch.arange(longest) < lengths.unsqueeze(1)
     states[:, 1::2] = torch.where(within, targets[:, :longest].long(), blank)
@@ -78,9 +78,23 @@ def _losses(paths: _Paths, scores: Tensor) -> Tensor:
     return losses.masked_fill((steps == 0) & (lengths == 0), 0.0)
 
 
-def _emissions(log_probs: Tensor, paths: _Paths) -> Tensor:
-    """Return the logarithms of the probabilities of the states' labels at each step (steps, batch, states)."""
-    return log_probs.clamp(min=NEVER).gather(2, paths.states.expand(len(log_probs), -1, -1))
+class _Forward(NamedTuple):
+    """The paths of all targets, the logarithms of their labels' probabilities, and what follows from these."""
+
+    paths: _Paths
+    emissions: Tensor
+    scores: Tensor
+    losses: Tensor
+
+
+def _forward(
+    log_probs: Tensor, targets: Tensor, input_lengths: Lengths, target_lengths: Lengths, blank: int
+) -> _Forward:
+    """Return the losses, and what the gradient needs of them."""
+    paths = _paths(log_probs, targets, input_lengths, target_lengths, blank)
+    emissions = log_probs.clamp(min=NEVER).gather(2, paths.states.expand(len(log_probs), -1, -1))
+    scores = _scores(emissions, paths.skips)
+    return _Forward(paths, emissions, scores, _losses(paths, scores))
 
 
 @row(
@@ -89,7 +103,7 @@ def _emissions(log_probs: Tensor, paths: _Paths) -> Tensor:
     formula="-logaddexp of the logarithms of all paths, step by step, in f64",
     order=SEQUENTIAL,
     bound="u abs(result) + 2^-46 (1 + abs(result)) per step",
-    types=_TYPES,
+    types=SUMMED - LOW,
 )
 def ctc_loss(
     log_probs: Tensor,
@@ -99,15 +113,11 @@ def ctc_loss(
     blank: int = 0,
     zero_infinity: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Return the negative logarithm of the probability of all paths that spell each target, and those of all states.
-
-    The latter are f64, because the gradient needs them.
-    """
-    paths = _paths(log_probs, targets, input_lengths, target_lengths, blank)
-    scores = _scores(_emissions(log_probs, paths), paths.skips)
-    losses = _losses(paths, scores)
+    """Return the negative logarithm of the probability of all paths that spell each target, and those of all states."""
+    paths, _, scores, losses = _forward(log_probs, targets, input_lengths, target_lengths, blank)
     losses = losses.masked_fill(losses == math.inf, 0.0) if zero_infinity else losses
-    return losses.float(), scores.masked_fill(scores < LOST, -math.inf).transpose(0, 1)
+    scores = scores[:, :, : 2 * int(paths.lengths.max()) + 1]
+    return losses.float(), scores.masked_fill(scores < LOST, -math.inf).transpose(0, 1).float()
 
 
 @row(
@@ -117,7 +127,7 @@ def ctc_loss(
     "exp(log_probs), which the gradient of log_softmax cancels",
     order=SEQUENTIAL,
     bound="abs(result) (u (3 + number of states) + 2^-44 (1 + loss) per step)",
-    types=_TYPES,
+    types=SUMMED - LOW,
 )
 def ctc_loss_backward(
     grad: Tensor,
@@ -131,11 +141,7 @@ def ctc_loss_backward(
     zero_infinity: bool = False,
 ) -> Tensor:
     """Return the gradient of the logarithms. Paths from the end are those from the begin of the reversed problem."""
-    paths = _paths(log_probs, targets, input_lengths, target_lengths, blank)
-    emissions = _emissions(log_probs, paths)
-    is_rounded = log_alpha.dtype != torch.float64  # by PyTorch's own operator
-    scores = _scores(emissions, paths.skips) if is_rounded else log_alpha.transpose(0, 1).clamp(min=NEVER)
-    losses = _losses(paths, scores)
+    paths, emissions, scores, losses = _forward(log_probs, targets, input_lengths, target_lengths, blank)
     time, batch, states = emissions.shape
     images, at = torch.arange(batch).unsqueeze(1), torch.arange(states)
     step = paths.steps - 1 - torch.arange(time).unsqueeze(1)  # (time, batch): the step as counted from the end
@@ -145,5 +151,7 @@ def ctc_loss_backward(
     after = _scores(emissions[reverse].contiguous(), skips)[reverse]
     is_on = (step >= 0).unsqueeze(2) & (state >= 0) & (losses != math.inf).unsqueeze(1)
     shares = elements("ctc_share", scores, after, emissions, losses.unsqueeze(1).expand(batch, states).contiguous())
-    gradient = torch.where(is_on, -shares.float(), 0.0) * grad.unsqueeze(1)
-    return torch.zeros_like(log_probs).scatter_add_(2, paths.states.expand(time, -1, -1), gradient)
+    gradient = torch.where(is_on, -shares.float() * grad.unsqueeze(1), 0.0)
+    result = torch.zeros_like(log_probs).scatter_add_(2, paths.states.expand(time, -1, -1), gradient)
+    is_unknown = (step >= 0) & (losses == math.inf) & (not zero_infinity)  # the gradient of an infinite loss
+    return result.masked_fill_(is_unknown.unsqueeze(2), math.nan)
