@@ -169,13 +169,15 @@ def range_of_steps(page: Path) -> str:
     times, sizes, others = ([ratio for ratio, _ in found] for found in (steps(), memory(), of_xeon))
     names, names_of_xeon = ({name for _, name in found} for found in (steps(), of_xeon))
     assert names_of_xeon < names
+    all_of_them, some = WORDS[len(names)], WORDS[len(names_of_xeon)]
     mean, mean_of_xeon = geometric_mean(times), geometric_mean(others)
     return (
         f"Many training steps become faster, because convgrad's convolutions, norms and activations are faster than\n"
-        f"PyTorch's. However, other steps become slower: in these {WORDS[len(names)]} networks, a step takes\n"
+        f"PyTorch's. However, other steps become slower: in these {all_of_them} networks, a step takes\n"
         f"{min(times):.2f} to {max(times):.2f} times as long as with PyTorch alone on a Zen 4 processor (mean\n"
-        f"{mean:.2f}), and {min(others):.2f} to {max(others):.2f} times on an Intel Xeon ({WORDS[len(names_of_xeon)]} of them,\n"
-        f"mean {mean_of_xeon:.2f}). The peak memory of a process is {min(sizes):.2f} to {max(sizes):.2f} times PyTorch's.\n"
+        f"{mean:.2f}), and {min(others):.2f} to {max(others):.2f} times on an Intel Xeon ({some} of them,\n"
+        f"mean {mean_of_xeon:.2f}). The peak memory of a process is {min(sizes):.2f} to {max(sizes):.2f} times\n"
+        f"PyTorch's.\n"
     )
 
 
