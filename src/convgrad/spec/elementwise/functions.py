@@ -16,18 +16,18 @@ _LN2_HIGH, _LN2_LOW = float.fromhex("0x1.62e4p-1"), float.fromhex("0x1.7f7d1cp-2
 _SMALLEST_NORMAL, _LARGEST_ARGUMENT = 2.0**-126, 88.75
 _UNDERFLOW = -109.0  # 109 times exp of it is less than half of the smallest number, so that products are 0 below it
 
-_EXP = tuple(  # exp(r) for abs(r) <= ln(2)/2, with a relative error of 2^-28
-    float.fromhex(c)
-    for c in ("1", "1", "0x1.fffffcp-2", "0x1.555492p-3", "0x1.5558aep-5", "0x1.123982p-7", "0x1.6a4f28p-10")
-)
-_EXPM1 = tuple(  # (exp(r) - 1 - r) / r^2 for abs(r) <= ln(2)/2: expm1 has a relative error of 2^-29
+_EXP = tuple(  # (exp(r) - 1 - r) / r^2 for abs(r) <= ln(2)/2: exp has a relative error of 2^-29
     float.fromhex(c)
     for c in ("0x1p-1", "0x1.555554p-3", "0x1.55548cp-5", "0x1.111274p-7", "0x1.6d8e6ep-10", "0x1.9f077ap-13")
 )
 _SHIFT = 32  # a power of two that exp of a negative number does without, so that the others are normal numbers
 _SHIFTED = NEAREST_INTEGER + BIAS + _SHIFT  # added to k, it leaves the exponent of 2^(k + shift) in the last bits
-_DECAY = tuple(c * 2.0**-_SHIFT for c in _EXP)
-_DECAY_OF_HALF = tuple(c * 2.0**-power for power, c in enumerate(_DECAY))
+_EXP_OF_HALF = tuple(  # exp(r/2) 2^-shift for abs(r) <= ln(2), with a relative error of 2^-28
+    float.fromhex(c) * 2.0 ** -(_SHIFT + power)
+    for power, c in enumerate(
+        ("1", "1", "0x1.fffffcp-2", "0x1.555492p-3", "0x1.5558aep-5", "0x1.123982p-7", "0x1.6a4f28p-10")
+    )
+)
 _LOG = tuple(  # (log(1 + f) - f + f^2/2) / f^3 for 1 + f from sqrt(1/2) to sqrt(2): log has a relative error of 2^-28
     float.fromhex(c)
     for c in (
@@ -91,13 +91,18 @@ def _reduced(m: Operations, x: Number, low: Operand = 0.0, *, magic: float) -> t
     return r if isinstance(low, float) else r + low, power
 
 
+def _exp_of_remainder(m: Operations, r: Number, factor: float = 1.0) -> Number:
+    """Return exp(r) times a power of two, for abs(r) <= ln(2)/2."""
+    return m.fma(polynomial(m, r, tuple(c * factor for c in _EXP)), r * r, r * factor) + factor
+
+
 def exp(m: Operations, x: Number) -> Number:
     """Return exp(x)."""
     x = minimum(m, x, _LARGEST_ARGUMENT)
     is_zero, is_negative = m.less(x, _UNDERFLOW), m.less(x, 0.0)
     r, power = _reduced(m, m.select(is_zero, _UNDERFLOW, x), magic=NEAREST_INTEGER + BIAS)
     factor = m.select(is_zero, 0.0, m.select(is_negative, 2.0**-_SHIFT, 2.0))
-    return polynomial(m, r, _EXP) * factor * m.from_exponent(power + m.select(is_negative, float(_SHIFT), -1.0))
+    return _exp_of_remainder(m, r) * factor * m.from_exponent(power + m.select(is_negative, float(_SHIFT), -1.0))
 
 
 class Decay(NamedTuple):
@@ -115,7 +120,7 @@ def _decay(m: Operations, x: Number, low: Operand = 0.0) -> Decay:
     """Return exp(x + low) for x <= 0."""
     is_zero = m.less(x, _UNDERFLOW)
     r, power = _reduced(m, m.select(is_zero, _UNDERFLOW, x), low, magic=_SHIFTED)
-    return Decay(m.select(is_zero, 0.0, polynomial(m, r, _DECAY)), m.from_exponent(power))
+    return Decay(m.select(is_zero, 0.0, _exp_of_remainder(m, r, 2.0**-_SHIFT)), m.from_exponent(power))
 
 
 def _decay_of_square(m: Operations, a: Number) -> Decay:
@@ -123,7 +128,7 @@ def _decay_of_square(m: Operations, a: Number) -> Decay:
     power = m.fma(a * a, -0.5 * _LOG2_E, _SHIFTED)
     k = power - _SHIFTED
     twice = m.fma(k, -2 * _LN2_LOW, m.fma(-a, a, k * (-2 * _LN2_HIGH)))
-    value = m.select(m.less(a, _TAIL_LIMIT), polynomial(m, twice, _DECAY_OF_HALF), 0.0)
+    value = m.select(m.less(a, _TAIL_LIMIT), polynomial(m, twice, _EXP_OF_HALF), 0.0)
     return Decay(value, m.from_exponent(power))
 
 
@@ -137,7 +142,7 @@ def expm1(m: Operations, x: Number) -> Number:
     """Return exp(x) - 1, also accurate for small x."""
     r, power = _reduced(m, minimum(m, maximum(m, x, -25.0), _LARGEST_ARGUMENT), magic=NEAREST_INTEGER + BIAS - 1)
     half = m.from_exponent(power)  # 2^(k - 1), because 2^128 would overflow
-    value = m.fma(m.fma(polynomial(m, r, _EXPM1), r * r, r), half, half - 0.5) * 2.0
+    value = m.fma(m.fma(polynomial(m, r, _EXP), r * r, r), half, half - 0.5) * 2.0
     return m.select(m.less(m.abs(x), 2.0**-25), x, value)
 
 

@@ -166,7 +166,7 @@ def softplus_backward(m: Operations, g: Number, x: Number, beta: Number, thresho
     return m.select(m.less(threshold, scaled), g, g * f.sigmoid(m, scaled))
 
 
-@ELEMENTS.add(2.5)
+@ELEMENTS.add(2)
 def log_sigmoid(m: Operations, x: Number) -> Number:
     """Return log(sigmoid(x))."""
     return -f.softplus(m, -x)
