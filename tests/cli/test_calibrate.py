@@ -19,7 +19,7 @@ def test_speeds_are_printed_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ratios = [(1.0, 1.0), (1.6, 1.2), (0.5, 0.6)]
-    monkeypatch.setattr(command, "calibrated", lambda machine: (replace(machine, bytes_per_ns=33.0), ratios))
+    monkeypatch.setattr(command, "calibrated", lambda machine, threads: (replace(machine, bytes_per_ns=33.0), ratios))
     with convgrad.kernel_cache(tmp_path / "kernels"):
         assert main(["calibrate", "--no-keep"]) == 0
         assert speeds.kept(isas.isa()) is None
@@ -37,7 +37,7 @@ def test_speeds_are_printed_and_kept(
 
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 def test_without_a_cache(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(command, "calibrated", lambda machine: (machine, [(1.0, 1.0)]))
+    monkeypatch.setattr(command, "calibrated", lambda machine, threads: (machine, [(1.0, 1.0)]))
     with convgrad.kernel_cache(None):
         assert main(["calibrate"]) == 1
     assert "the speeds are not kept: there is no kernel cache" in capsys.readouterr().err

@@ -126,6 +126,7 @@ def test_speeds_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert speeds.keep(isa, twos) == ""
         assert speeds.speeds_of(isa) == (twos, "calibrated on this machine")
         assert isas.machine.__wrapped__(isa).bytes_per_ns == 2.0
+        assert isas.uncalibrated(isa).bytes_per_ns != 2.0
         monkeypatch.setattr(speeds, "cpu_model", lambda: "another processor")
         assert speeds.kept(isa) is None
     with convgrad.kernel_cache(None):

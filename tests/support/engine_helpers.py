@@ -53,7 +53,7 @@ def tiled(kind: str) -> Isa:
         return ISAS["amx"]
     ours = ISAS[HOST[0]]
     names = {"name": "tiles modelled", "triple": ours.triple, "features": ours.features}
-    return replace(ISAS["amx"], **names, pairs="fused", tiles=MODELLED, scales=ours.scales)
+    return replace(ISAS["amx"], **names, pairs="fused", tiles=MODELLED)
 
 
 def empty(problem: Problem, fill: float = np.nan) -> Array:
