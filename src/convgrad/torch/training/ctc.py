@@ -61,7 +61,7 @@ def _scores(emissions: Tensor, skips: Tensor) -> Tensor:
     scores = torch.full((time, batch, states + 2), NEVER, dtype=torch.float64)  # two states before the first one
     scores[0, :, 2:4] = emissions[0, :, :2]
     sources = [(scores[0, :, first : first + states], scores.stride(0)) for first in (2, 1, 0)]
-    if time > 1 and batch:
+    if time > 1:
         target = scores[1, :, 2:], scores.stride(0)
         update_steps("ctc_step", time - 1, target, *sources, (skips, 0), (emissions[1], emissions.stride(0)))
     return scores[:, :, 2:]
@@ -124,7 +124,7 @@ def ctc_loss(
     "_ctc_loss_backward",
     "_ctc_loss_backward.Tensor",
     formula="-grad * the sum of the probabilities of the states with a label, of all paths; without PyTorch's term "
-    "exp(log_probs), which the gradient of log_softmax cancels",
+    "exp(log_probs), which the gradient of log_softmax cancels; NaN for infinite losses, 0 with zero_infinity",
     order=SEQUENTIAL,
     bound="abs(result) (u (3 + number of states) + 2^-44 (1 + loss) per step)",
     types=SUMMED - LOW,
