@@ -60,8 +60,8 @@ def row(case: TimedCase, threads: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def asked_cases(about: str) -> tuple[argparse.Namespace, list[TimedCase]]:
-    """Return the options of the command line, and the problems that it asks for."""
+def report(row: Callable[[TimedCase, int], dict[str, Any]], about: str) -> None:
+    """Print the gain of each problem, and the geometric mean of each suite and direction, and write the rows."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--suite", default=",".join(names()), help="suites, separated by commas")
     parser.add_argument("--direction", default="FWD_D,BWD_D,BWD_W")
@@ -69,14 +69,8 @@ def asked_cases(about: str) -> tuple[argparse.Namespace, list[TimedCase]]:
     parser.add_argument("--threads", type=int, default=core_count())
     options = asked(parser)
     chosen = [options.direction.split(","), (), options.layout.split(",")]
-    return options, [case for name in options.suite.split(",") for case in cases(name, suite(name), *chosen)]
-
-
-def report(row: Callable[[TimedCase, int], dict[str, Any]], about: str) -> None:
-    """Print the gain of each problem, and the geometric mean of each suite and direction, and write the rows."""
-    options, problems = asked_cases(about)
     rows = []
-    for case in problems:
+    for case in [case for name in options.suite.split(",") for case in cases(name, suite(name), *chosen)]:
         rows.append(row(case, options.threads))
         print(f"{rows[-1]['gain']:5.2f}  {rows[-1]['plan']:5}  {case.text}", flush=True)
     if options.output:
