@@ -99,9 +99,7 @@ def calibrated(
 def _sample(machine: Machine, problem: Problem, threads: int) -> TimedPlans:
     """Return the promising plans of a problem with their measured times."""
     view = dense_view(problem)
-    return _timed(
-        TimedPlans(problem, view, threads, distinct(plans(problem, view, machine, threads, PLANS))[:PLANS], ())
-    )
+    return _timed(TimedPlans(problem, view, threads, plans(problem, view, machine, threads, PLANS)[:PLANS], ()))
 
 
 def _with_choice(machine: Machine, sample: TimedPlans) -> TimedPlans:
