@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from itertools import product
 
 import numpy as np
 import pytest
@@ -112,3 +113,26 @@ def test_texts_may_be_empty(shape: tuple[int, ...]) -> None:
     expected = -log_probs[:, :, 0].detach().cumsum(0)
     torch.testing.assert_close(losses, torch.stack([expected[5, 0], expected[4, 1]]))
     assert (gradient[:, :, 0] == torch.tensor([[-1.0, -1.0]] * 5 + [[-1.0, 0.0]])).all()
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5])
+@pytest.mark.parametrize("labels", [0, 1, 40])
+def test_threads_pools_and_slices_change_no_bit(batch: int, labels: int) -> None:
+    """Rows of the batch are cut among threads, and each row has all steps."""
+    x, grad = torch.randn(300, batch, 50), torch.rand(batch)
+    texts, steps = torch.randint(1, 50, (batch, labels)), torch.full((batch,), 300)
+
+    def found(rows: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = x[:, rows].clone().requires_grad_()
+        arguments = texts[rows], steps[rows], torch.full_like(steps, labels)[rows]
+        losses = torch.nn.functional.ctc_loss(logits.log_softmax(2), *arguments, reduction="none")
+        return losses.detach(), torch.autograd.grad(losses, logits, grad[rows])[0]
+
+    digests, slices = set(), []
+    for count, kind in product((1, 2, 3), ("own", "openmp")):
+        with same_bits(), threads(count, pool=kind):
+            digests.add(digest(list(found(slice(None)))))
+            slices = [found(slice(row, row + 1)) for row in range(batch)]
+            losses, gradients = zip(*slices, strict=True)
+            digests.add(digest([torch.cat(losses), torch.cat(gradients, 1)]))
+    assert len(digests) == 1
