@@ -344,7 +344,7 @@ def test_all_are_compiled_for_every_instruction_set(isa: str) -> None:
         assert "driver:" in jit.assembly(stages.module_of(some, by_rows), ISAS[isa])
 
 
-GOLDEN = "e3a47a06ab2dfb2e"  # of all maps and sums on the same numbers: the same on every instruction set
+GOLDEN = "65fc41a7b9587c70"  # of all maps and sums on the same numbers: the same on every instruction set
 
 
 @pytest.mark.every(2)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from convgrad.spec.elementwise.arithmetic import Condition, Number, Operations
 from convgrad.spec.elementwise.definition import Maps
-from convgrad.spec.elementwise.wide import polynomial, turned
+from convgrad.spec.elementwise.wide import polynomial, sine_of_turned, turned
 
 ANGLES = Maps()
 
@@ -50,8 +50,7 @@ def _angle(m: Operations, x: Number) -> _Angle:
 
 def _sine(m: Operations, x: Number) -> Number:
     quarter, remainder = _angle(m, x)
-    before = m.select(m.equal(quarter, 0.0), 3.0, quarter - 1.0)  # sin(x) = cos(x - pi/2)
-    return m.select(m.equal(x, 0.0), x, turned(m, before, remainder))
+    return m.select(m.equal(x, 0.0), x, sine_of_turned(m, quarter, remainder))
 
 
 @ANGLES.add(0.501, wide=True)

@@ -121,9 +121,9 @@ class NumpyOperations:
 
     def significand(self, a: Number) -> tuple[Number, Number]:
         """Return the significand and the exponent."""
-        bits = np.asarray(a, np.float64).view(np.int64)
+        bits = np.asarray(a, np.float64).view(np.uint64)
         fraction = (bits & ((1 << WIDE_SIGNIFICAND) - 1)) | (WIDE_BIAS << WIDE_SIGNIFICAND)
-        return fraction.view(np.float64), ((bits >> WIDE_SIGNIFICAND) - WIDE_BIAS).astype(np.float64)
+        return fraction.view(np.float64), (bits >> WIDE_SIGNIFICAND).astype(np.float64) - WIDE_BIAS
 
     def power_of_two(self, k: Number) -> Number:
         """Return 2^k."""

@@ -35,14 +35,19 @@ def _log_near_1(f: Number) -> Number:
     return s * polynomial(s * s, _ATANH)
 
 
+def _log_of_normal(m: Operations, x: Number, less: Operand = 0.0) -> Number:
+    """Return log(x) for positive normal numbers, less a whole number of log(2)."""
+    fraction, power = m.significand(x)
+    is_large = m.less(math.sqrt(2), fraction)
+    fraction = m.select(is_large, fraction * 0.5, fraction)
+    power = m.select(is_large, power + 1.0, power) - less
+    return power * _LN2_HIGH + (_log_near_1(fraction - 1.0) + power * _LN2_LOW)
+
+
 def log64(m: Operations, x: Number) -> Number:
     """Return log(x), with a relative error below 2^-49."""
     is_small = m.less(x, 2.0**-1000)
-    fraction, power = m.significand(m.select(is_small, x * 2.0**200, x))
-    is_large = m.less(math.sqrt(2), fraction)
-    fraction = m.select(is_large, fraction * 0.5, fraction)
-    power = m.select(is_large, power + 1.0, power) - m.select(is_small, 200.0, 0.0)
-    value = power * _LN2_HIGH + (_log_near_1(fraction - 1.0) + power * _LN2_LOW)
+    value = _log_of_normal(m, m.select(is_small, x * 2.0**200, x), m.select(is_small, 200.0, 0.0))
     value = m.select(m.equal(x, 0.0), -math.inf, m.select(m.equal(x, math.inf), x, value))
     return m.select(m.less(x, 0.0), math.nan, m.select(m.equal(x, x), value, math.nan))
 
@@ -90,13 +95,6 @@ def log1p_to_2(m: Operations, x: Number) -> Number:
     return k * _LN2_HIGH + (_log_near_1(f) + k * _LN2_LOW)
 
 
-def _cos64(m: Operations, turns: Number) -> Number:
-    """Return the cosine of an angle in turns, from 0 to 1."""
-    quarter = m.floor(turns * 4.0 + 0.5)
-    angle = (turns - quarter * 0.25) * (2 * math.pi)
-    return turned(m, quarter, angle)
-
-
 def turned(m: Operations, quarter: Number, angle: Number) -> Number:
     """Return the cosine of an angle from -pi/4 to pi/4 that is turned by 0 to 4 quarters."""
     square = angle * angle
@@ -104,6 +102,11 @@ def turned(m: Operations, quarter: Number, angle: Number) -> Number:
     value = m.select(m.equal(quarter, 1.0), sine, m.select(m.equal(quarter, 3.0), sine, cosine))
     # cos, -sin, -cos, sin, cos
     return m.select(m.equal(quarter, 1.0), -value, m.select(m.equal(quarter, 2.0), -value, value))
+
+
+def sine_of_turned(m: Operations, quarter: Number, angle: Number) -> Number:
+    """Return the sine of the same angle, which is the cosine of an angle with a quarter less."""
+    return turned(m, m.select(m.equal(quarter, 0.0), 3.0, quarter - 1.0), angle)
 
 
 @WIDE.add(0.501, wide=True)
@@ -176,9 +179,12 @@ def ctc_share(m: Operations, before: Number, after: Number, emission: Number, lo
 
 
 @WIDE.add(wide=True)
-def normal(m: Operations, r: Number, s: Number, mean: Number, deviation: Number) -> Number:
-    """Return a normal random number with a mean and a deviation from two uniform ones."""
-    return (m.sqrt(log64(m, 1.0 - r) * -2.0) * _cos64(m, s)) * deviation + mean
+def normal(m: Operations, r: Number, turns: Number, mean: Number, deviation: Number) -> tuple[Number, Number]:
+    """Return two normal random numbers with a mean and a deviation from two uniform ones."""
+    radius, quarter = m.sqrt(_log_of_normal(m, 1.0 - r) * -2.0), m.floor(turns * 4.0 + 0.5)
+    angle = (turns - quarter * 0.25) * (2 * math.pi)
+    cosine, sine = turned(m, quarter, angle), sine_of_turned(m, quarter, angle)
+    return radius * cosine * deviation + mean, radius * sine * deviation + mean
 
 
 @WIDE.add(wide=True)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from convgrad.torch.training.channels import ChannelProgram
 from convgrad.torch.training.row import ELEMENTWISE, LOW, SERVE, common_type, row
-from convgrad.torch.training.tensors import check_numbers
+from convgrad.torch.training.tensors import check_numbers, update
 
-_PART = 1 << 15  # elements whose random numbers are drawn and used at a time, so that a cache has them
+_PART = 1 << 16  # elements whose random numbers are drawn and used at a time, so that a cache has them
 
 
 def _is_contiguous(self: Tensor, *_: object, **__: object) -> bool:
@@ -24,39 +23,21 @@ def _is_unit(self: Tensor, low: float = 0, high: float = 1, **_: object) -> bool
     return (low, high) == (0, 1) and _is_contiguous(self)
 
 
-def _drawn(self: Tensor, count: int, generator: torch.Generator | None) -> Iterator[tuple[Tensor, slice, list[Tensor]]]:
-    """Yield the parts of a tensor in row-major order, to be filled, where they are, and ``count`` numbers per element.
+def _drawn(
+    self: Tensor, dtype: torch.dtype, generator: torch.Generator | None
+) -> Iterator[tuple[Tensor, slice, Tensor]]:
+    """Yield the parts of a tensor in row-major order, to be filled, where they are, and a number per element.
 
-    These are f64 numbers from 0 to 1 of PyTorch's generator, which are the same on all processors.
+    These are numbers from 0 to 1 of PyTorch's generator, which are the same on all processors. Those of f32 take half
+    as much of the generator as those of f64.
     """
     target = self if self.is_contiguous() else torch.empty(self.shape, dtype=self.dtype)
-    flat, size = target.view(-1), min(target.numel(), _PART)
-    numbers, rows = (torch.empty(shape, dtype=torch.float64) for shape in ((size, count), (count, size)))
+    flat, numbers = target.view(-1), torch.empty(min(target.numel(), _PART), dtype=dtype)
     for begin in range(0, flat.numel(), _PART):
         part = flat[begin : begin + _PART]
-        drawn, columns = numbers[: part.numel()].uniform_(generator=generator), rows[:, : part.numel()]
-        np.copyto(columns.numpy(), drawn.numpy().T)  # PyTorch's copy is slower
-        yield part, slice(begin, begin + part.numel()), list(columns)
+        yield part, slice(begin, begin + part.numel()), numbers[: part.numel()].uniform_(generator=generator)
     if target is not self:
         self.copy_(target)
-
-
-def _filled(
-    self: Tensor, name: str, count: int, operands: Sequence[Tensor | float], generator: torch.Generator | None
-) -> Tensor:
-    """Fill a tensor with the results of a map in f64 on ``count`` random numbers per element, and on operands."""
-    flat = [
-        (x if x.is_floating_point() else x.double()).expand(self.shape).reshape(-1).contiguous()
-        if isinstance(x, torch.Tensor)
-        else float(x)
-        for x in operands
-    ]
-    for part, where, numbers in _drawn(self, count, generator):
-        program = ChannelProgram(part.numel())
-        others = [x[where] if isinstance(x, torch.Tensor) else x for x in flat]
-        program.coefficients(name, tuple(part.shape), [*numbers, *others], 0, targets=[part])
-        program.run()
-    return self
 
 
 @row(
@@ -104,7 +85,8 @@ def bernoulli(self: Tensor, p: float | Tensor = 0.5, *, generator: torch.Generat
     if not (isinstance(low, torch.Tensor) or 0 <= low <= high <= 1):
         raise RuntimeError(f"bernoulli_ needs p from 0 to 1; got {low if low < 0 else high}")
     limits = p.expand(self.shape).reshape(-1) if isinstance(p, torch.Tensor) else p
-    for part, where, (numbers,) in _drawn(self, 1, generator):
+    dtype = torch.float32 if isinstance(p, torch.Tensor) and p.dtype != torch.float64 else torch.float64
+    for part, where, numbers in _drawn(self, dtype, generator):
         part.copy_(numbers < (limits[where] if isinstance(limits, torch.Tensor) else limits))
     return self
 
@@ -119,26 +101,52 @@ def exponential(self: Tensor, lambd: float = 1, *, generator: torch.Generator | 
     """Fill a tensor with exponential random numbers."""
     if lambd <= 0:
         raise RuntimeError(f"exponential_ needs lambd > 0; got {lambd}")
-    return _filled(self, "exponential", 1, [lambd], generator)
+    for part, _, numbers in _drawn(self, torch.float64, generator):
+        update("exponential", [part], numbers, lambd)
+    return self
 
 
-_NORMAL = "mean + std * (sqrt(-2 log(1 - r)) * cos(2 pi s)) in f64; r, s: pairs of random numbers"
+_NORMAL = (
+    "mean + std * sqrt(-2 log(1 - r)) * cos(2 pi s), and as many with sin, in f64; of 16 numbers r and s, r are the "
+    "first 8, and so are the results with cos; 16 more give the last 16 results, if others are left. Tensors of fewer "
+    "than 16 elements take pairs s, r of f64"
+)
+_BLOCK = 16  # numbers r and s
 
 
-@row("normal_", formula=_NORMAL, bound="0.501 ulp", types=ELEMENTWISE)
+def _normal_pairs(targets: Tensor, numbers: Tensor, mean: float, std: float, block: int = _BLOCK) -> None:
+    """Write normal random numbers, which are made from the uniform numbers of a block."""
+    (radii, angles), results = (x.view(-1, 2, block // 2).unbind(1) for x in (numbers, targets))
+    update("normal", results, *((radii, angles) if block == _BLOCK else (angles, radii)), mean, std)
+
+
+@row("normal_", formula=_NORMAL, bound="0.501 ulp of f32, then rounded", types=ELEMENTWISE)
 def normal(self: Tensor, mean: float = 0, std: float = 1, *, generator: torch.Generator | None = None) -> Tensor:
-    """Fill a tensor with normal random numbers. PyTorch's own numbers differ between processors."""
+    """Fill a tensor with normal random numbers: PyTorch's for contiguous tensors, but for their last bits."""
     if not std >= 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    return _filled(self, "normal", 2, [mean, std], generator)
+    size, dtype = self.numel(), torch.float64 if self.dtype == torch.float64 else torch.float32
+    if size < _BLOCK:
+        pairs = torch.empty(size + size % 2, dtype=torch.float64)
+        _normal_pairs(pairs, torch.empty_like(pairs).uniform_(generator=generator), mean, std, 2)
+        return self.copy_(pairs[:size].view(self.shape))
+    target = self if self.is_contiguous() and self.dtype == dtype else torch.empty(self.shape, dtype=dtype)
+    flat, whole = target.view(-1), size // _BLOCK * _BLOCK
+    for part, _, numbers in _drawn(flat if self.dtype == dtype else flat[:whole], dtype, generator):
+        length = part.numel() // _BLOCK * _BLOCK
+        _normal_pairs(part[:length], numbers[:length], mean, std)
+    if whole < size:  # PyTorch has not used the numbers that it drew for the others, in 16 bits it has not drawn them
+        last = torch.empty(_BLOCK, dtype=dtype).uniform_(generator=generator)
+        _normal_pairs(flat[-_BLOCK:], last, mean, std)
+    return self if target is self else self.copy_(target)
 
 
 @row(
     "normal.Tensor_Tensor",
     "normal.Tensor_float",
     "normal.float_Tensor",
-    formula=_NORMAL,
-    bound="0.501 ulp",
+    formula="mean + std * normal_()",
+    bound="0.501 ulp and 2 u per operation",
     types=ELEMENTWISE,
 )
 def normal_of(mean: float | Tensor, std: float | Tensor = 1, *, generator: torch.Generator | None = None) -> Tensor:
@@ -152,7 +160,7 @@ def normal_of(mean: float | Tensor, std: float | Tensor = 1, *, generator: torch
         raise RuntimeError(f"normal: the numbers have the type of the first tensor, floats; got {tensors[0].dtype}")
     shape = torch.broadcast_shapes(*[tensor.shape for tensor in tensors])
     result = torch.empty(shape, dtype=tensors[0].dtype)
-    return _filled(result, "normal", 2, [mean, std], generator)
+    return normal(result, generator=generator).mul_(std).add_(mean)
 
 
 def _is_exact(start: float, end: float, step: float = 1, *, out: Tensor) -> bool:
