@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import pi
 from typing import NamedTuple
 
@@ -34,7 +35,24 @@ class _Angle(NamedTuple):
     remainder: Number
 
 
-def _angle(m: Operations, x: Number) -> _Angle:
+# pi/2 in two parts of 33 bits, whose products with up to 20 bits are exact, and the rest
+_HALF_PI = 1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21
+_NEAR = 2.0**20  # radians
+
+
+def _near_angle(m: Operations, x: Number) -> _Angle:
+    """Return an angle of x radians, for abs(x) <= _NEAR."""
+    nearest, remainder = m.floor(x * (2 / pi) + 0.5), x
+    for part in _HALF_PI:
+        remainder = remainder - nearest * part
+    return _Angle(_below_turn(m, nearest), remainder)
+
+
+def _below_turn(m: Operations, quarters: Number) -> Number:
+    return quarters - m.floor(quarters * 0.25) * 4.0
+
+
+def _far_angle(m: Operations, x: Number) -> _Angle:
     """Return an angle of x radians: x times each part of 2/pi, without full turns, added with all roundings."""
     quarters, lost = 0.0 * x, 0.0
     for part in _parts():
@@ -45,30 +63,35 @@ def _angle(m: Operations, x: Number) -> _Angle:
         lost = lost + ((quarters - (total - of_term)) + (term - of_term))
         quarters = total
     nearest = m.floor(quarters + 0.5)
-    return _Angle(nearest - m.floor(nearest * 0.25) * 4.0, ((quarters - nearest) + lost) * (pi / 2))
+    return _Angle(_below_turn(m, nearest), ((quarters - nearest) + lost) * (pi / 2))
 
 
-def _sine(m: Operations, x: Number) -> Number:
-    quarter, remainder = _angle(m, x)
-    return m.select(m.equal(x, 0.0), x, sine_of_turned(m, quarter, remainder))
+def _by_angle(m: Operations, function: Callable[[Operations, Number, Number], Number], x: Number) -> Number:
+    """Return a function of the angle of x radians."""
+    near = function(m, *_near_angle(m, x))
+    return m.repeated(m.less(_NEAR, m.abs(x)), 1, lambda _: function(m, *_far_angle(m, x)), near)
+
+
+def _tangent(m: Operations, quarter: Number, remainder: Number) -> Number:
+    return sine_of_turned(m, quarter, remainder) / turned(m, quarter, remainder)
 
 
 @ANGLES.add(0.501, wide=True)
 def sin(m: Operations, x: Number) -> Number:
     """Return the sine."""
-    return _sine(m, x)
+    return m.select(m.equal(x, 0.0), x, _by_angle(m, sine_of_turned, x))
 
 
 @ANGLES.add(0.501, wide=True)
 def cos(m: Operations, x: Number) -> Number:
     """Return the cosine."""
-    return turned(m, *_angle(m, x))
+    return _by_angle(m, turned, x)
 
 
 @ANGLES.add(0.501, wide=True)
 def tan(m: Operations, x: Number) -> Number:
     """Return the tangent."""
-    return _sine(m, x) / turned(m, *_angle(m, x))
+    return m.select(m.equal(x, 0.0), x, _by_angle(m, _tangent, x))
 
 
 # -- inverse functions ---------------------------------------------------------------------------------------------
