@@ -37,9 +37,17 @@ def combine(module: Module, isa: Isa) -> None:
     """Emit ``combine``, which pushes the sums of node ``child``, ``size`` bytes in memory, to node ``parent``."""
     f = module.function("combine", child="ptr", parent="ptr", size="i64", first="i1")
     kind, step = f"<{isa.lanes} x float>", isa.lanes * F32_BYTES
-    with f.loop(f.size >> (step.bit_length() - 1), child=f.child, parent=f.parent) as iteration:
-        push(f, [f.load(kind, iteration.child)], [iteration.parent], f.first)
-        iteration.next(child=f.at(iteration.child, step), parent=f.at(iteration.parent, step))
+
+    def pushed(is_first: bool) -> None:
+        with f.loop(f.size >> (step.bit_length() - 1), child=f.child, parent=f.parent) as iteration:
+            child = f.load(kind, iteration.child)
+            f.store(child if is_first else f.add(f.load(kind, iteration.parent), child), iteration.parent)
+            iteration.next(child=f.at(iteration.child, step), parent=f.at(iteration.parent, step))
+
+    with f.when(f.first):
+        pushed(True)
+    with f.otherwise():
+        pushed(False)
     f.done()
 
 
