@@ -37,6 +37,7 @@ from convgrad.plan.stencils import grouped_schedule
 from convgrad.plan.stencils.grouped import GroupedStencilPlan
 from convgrad.plan.stencils.spatial import SpatialStencilPlan
 from convgrad.plan.tables import Schedule
+from convgrad.plan.tiling import SIDE
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
 from tests.support.classes import CLASSES, draw
@@ -323,7 +324,7 @@ def test_no_region_has_more_micro_tiles_than_the_maximum(step: int, line: str, i
         for padded in {False, spec.padded}:
             axes = [parts_of(axis, size, padded) for axis, size in zip(view.axes, block, strict=True)]
             for region in product(*({*parts.count.tolist()} for parts in axes)):
-                many = [prod(region) // count * tall.tiling(count)[1] for count in region]
+                many = [prod(region) // count * tall.tiling(count, beside=len(region) > 1)[1] for count in region]
                 assert max(many) <= max_tiles(view, block, tall)
 
 
@@ -347,3 +348,15 @@ def test_blocks_of_kn2row_have_room_for_their_outputs() -> None:
     """With a thousand outputs per input position, each thread took 24 MB."""
     _, _, schedule = planned(problem("BWD_D f32 NXC mb1ic1iw3000000oc32ow3000kw1sw1000pw0"), "avx512", 16)
     assert schedule.scratch_bytes < 16 << 20
+
+
+@pytest.mark.parametrize(
+    ("layer", "is_tall"), [("ih14iw16oh14ow16kh1kw1", True), ("ih14iw16oh14ow16kh3kw3ph1pw1", False)]
+)
+def test_tiles_of_amx_share_those_of_b(layer: str, is_tall: bool) -> None:
+    """Micro-tiles of 16 rows use each tile of B twice only if they take two lines; a 1x1 kernel has one line."""
+    _, chosen, made = planned(problem(f"FWD_D bf16 NXC mb1ic1024oc256{layer}"), "amx", 1)
+    assert isinstance(chosen, GemmPlan)
+    assert chosen.spec.amx_tiles
+    rows = made.tables["parts"][:, PART.columns.index("mr")]
+    assert (max(rows) > SIDE) == is_tall

@@ -218,10 +218,11 @@ def _region_cycles(view: ForwardNest, spec: GemmSpec, vectors: int, block: tuple
     regions that waste the same number of cycles per position are added up.
     """
     work, regions, segments = {inf: 1.0}, 1, 1  # pairs of position and tap, by cycles per position
+    positions = prod(block)
     for axis, size in zip(view.axes, block, strict=True):
-        parts, more = parts_of(axis, size, spec.padded), dict[float, float]()
+        parts, more, beside = parts_of(axis, size, spec.padded), dict[float, float](), size < positions
         for count, meetings in parts.counted:
-            here = spec.tiling(count, vectors)[2]
+            here = spec.tiling(count, vectors, beside=beside)[2]
             for waste, cycles in work.items():
                 smaller = min(waste, here)
                 more[smaller] = more.get(smaller, 0.0) + cycles * meetings
@@ -233,7 +234,8 @@ def _region_cycles(view: ForwardNest, spec: GemmSpec, vectors: int, block: tuple
 
 def tiled_axis(axes: tuple[Along, ...], spec: GemmSpec) -> int:
     """Return the axis along which micro-tiles waste the fewest cycles, or the last of nearly equal ones."""
-    waste = [spec.tiling((axis.uncut if spec.padded else axis.parts).largest)[2] for axis in axes]
+    largest = [(axis.uncut if spec.padded else axis.parts).largest for axis in axes]
+    waste = [spec.tiling(count, beside=count < prod(largest))[2] for count in largest]
     return max(a for a, w in enumerate(waste) if w <= min(waste) * constants.INNER_AXIS_FACTOR)
 
 

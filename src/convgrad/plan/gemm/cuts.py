@@ -159,7 +159,11 @@ def max_tiles(view: ForwardNest, block: Sequence[int], spec: GemmSpec) -> int:
 
 def _max_tiles(view: ForwardNest, block: Sequence[int], spec: GemmSpec, padded: bool) -> int:
     axes = [parts_of(axis, size, padded) for axis, size in zip(view.axes, block, strict=True)]
-    along = [max(spec.tiling(count)[1] for count, _ in parts.counted) for parts in axes]  # 7 may take more than 8
+    positions = prod(block)
+    along = [  # 7 may take more than 8
+        max(spec.tiling(count, beside=size < positions)[1] for count, _ in parts.counted)
+        for size, parts in zip(block, axes, strict=True)
+    ]
     longest = prod(parts.max_count for parts in axes)
     return max(longest // parts.max_count * many for parts, many in zip(axes, along, strict=True))
 

@@ -180,9 +180,10 @@ def _axes(
         begins, (first, count) = cut[at].begins, reached[at]
         columns: dict[str, Ints | int] = {"uncut.part": 0, "uncut.parts": 0}
         unit = prod(inner.kernel for inner in view.axes[at + 1 :])
+        beside = plan.output_block[at] < prod(plan.output_block)
         for name, some in (("part", cut[at]), ("uncut.part", uncut[at]))[: 1 + plan.spec.padded]:
             columns |= {name: (sum(map(len, parts)) + some.begins) * PART.bytes, f"{name}s": some.lengths}
-            parts.append(_rows(some.parts, axis, steps[at], out_steps[at], unit, plan.spec))
+            parts.append(_rows(some.parts, axis, (steps[at], out_steps[at]), unit, plan.spec, beside))
         numbers |= ALONG.values(
             f"axis{at}",
             extent=axis.extent,
@@ -216,10 +217,10 @@ def _reached(axis: Along, cut: AxisBlocks, padded: bool) -> tuple[Ints, Ints]:
     return first, (end if padded else np.minimum(end, axis.inputs)) - first
 
 
-def _rows(parts: Parts, axis: Along, step: int, out_step: int, unit: int, spec: GemmSpec) -> Ints:
-    """Return rows of PART for the parts of an axis."""
-    counts, which = distinct(parts.count)
-    tilings = [spec.tiling(count) for count in counts.tolist()]
+def _rows(parts: Parts, axis: Along, steps: tuple[int, int], unit: int, spec: GemmSpec, beside: bool) -> Ints:
+    """Return rows of PART for the parts of an axis, whose strides in A and in the output are ``steps`` bytes."""
+    (counts, which), (step, out_step) = distinct(parts.count), steps
+    tilings = [spec.tiling(count, beside=beside) for count in counts.tolist()]
     rows = [(mr, many, int(1024 * cycles)) for mr, many, cycles in tilings]
     mr, many, cycles = np.array(rows, np.int64)[which].T
     first_bias, bias = (F32_BYTES * parts.first, F32_BYTES) if spec.bias_per_row and axis.extent > 1 else (0, 0)

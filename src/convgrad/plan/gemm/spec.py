@@ -229,14 +229,21 @@ class GemmSpec:
         """Return whether there are micro-tiles of two lines with this number of rows each."""
         return self.has_two_lines and 2 * rows <= self.mr
 
-    def tiling(self, count: int, vectors: int = 0) -> tuple[int, int, float]:
-        """Return the height of micro-tiles that cover a line, their number, and cycles per k and position."""
+    def tiling(self, count: int, vectors: int = 0, *, beside: bool) -> tuple[int, int, float]:
+        """Return the height of micro-tiles that cover a line, their number, and cycles per k and position.
+
+        ``beside`` is whether other lines are beside it, because some micro-tiles take two lines.
+        """
         vectors = vectors or self.nr
         if self.chains == 1:
             return tiles(count, self.mr, vectors)
         if self.amx_tiles:
             return cheapest(
-                count, [(rows, amx_step_cycles(rows, vectors, 1 + self.two_lines(rows))) for rows in self.mr_sizes]
+                count,
+                [
+                    (rows, amx_step_cycles(rows, vectors, 1 + (beside and self.two_lines(rows))))
+                    for rows in self.mr_sizes
+                ],
             )
         if self.holds_node(self.mr, vectors):
             return cheapest(count, [(rows, portion_step_cycles(rows, vectors)) for rows in self.mr_sizes])
