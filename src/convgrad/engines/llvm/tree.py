@@ -17,6 +17,8 @@ from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tree import DIGIT_BITS
 from convgrad.spec.order import FAN_IN
 
+Pushed = Callable[[Value, Value], Value]  # of a child and the address of its node
+
 
 def begins(f: Function, number: Value) -> Value:
     """Return whether the child with this number is the first of its node."""
@@ -25,12 +27,20 @@ def begins(f: Function, number: Value) -> Value:
 
 def push(f: Function, values: Sequence[Value], sums: Sequence[Value], first: Value) -> None:
     """Add the values of a child to the sums of its node, as node + child; the first child is stored instead."""
+
+    def push_all(pushed: Pushed) -> None:
+        for value, place in zip(values, sums, strict=True):
+            f.store(pushed(value, place), place)
+
+    _by_first(f, first, push_all)
+
+
+def _by_first(f: Function, first: Value, push_all: Callable[[Pushed], None]) -> None:
+    """Emit code for a node's first child, and for its others; what it gets returns the node with a child added."""
     with f.when(first):
-        for value, place in zip(values, sums, strict=True):
-            f.store(value, place)
+        push_all(lambda child, node: child)
     with f.otherwise():
-        for value, place in zip(values, sums, strict=True):
-            f.store(f.add(f.load(value.type, place), value), place)
+        push_all(lambda child, node: f.add(f.load(child.type, node), child))
 
 
 def combine(module: Module, isa: Isa) -> None:
@@ -38,16 +48,12 @@ def combine(module: Module, isa: Isa) -> None:
     f = module.function("combine", child="ptr", parent="ptr", size="i64", first="i1")
     kind, step = f"<{isa.lanes} x float>", isa.lanes * F32_BYTES
 
-    def pushed(is_first: bool) -> None:
+    def push_all(pushed: Pushed) -> None:
         with f.loop(f.size >> (step.bit_length() - 1), child=f.child, parent=f.parent) as iteration:
-            child = f.load(kind, iteration.child)
-            f.store(child if is_first else f.add(f.load(kind, iteration.parent), child), iteration.parent)
+            f.store(pushed(f.load(kind, iteration.child), iteration.parent), iteration.parent)
             iteration.next(child=f.at(iteration.child, step), parent=f.at(iteration.parent, step))
 
-    with f.when(f.first):
-        pushed(True)
-    with f.otherwise():
-        pushed(False)
+    _by_first(f, f.first, push_all)
     f.done()
 
 
