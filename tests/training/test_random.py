@@ -61,11 +61,11 @@ def test_normal_numbers_follow_their_formula() -> None:
     assert (np.abs(result.double().numpy() - expected) <= 0.501 * ulp + of_reference).all()
 
 
-FILLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "normal_": lambda x: x.normal_(1, 2),
-    "exponential_": lambda x: x.exponential_(2),
-    "bernoulli_": lambda x: x.bernoulli_(0.3),
-    "uniform_": lambda x: x.uniform_(-1, 3),
+FILLS: dict[str, Callable[[torch.Tensor, torch.Generator | None], torch.Tensor]] = {
+    "normal_": lambda x, generator: x.normal_(1, 2, generator=generator),
+    "exponential_": lambda x, generator: x.exponential_(2, generator=generator),
+    "bernoulli_": lambda x, generator: x.bernoulli_(0.3, generator=generator),
+    "uniform_": lambda x, generator: x.uniform_(-1, 3, generator=generator),
 }
 
 
@@ -75,7 +75,7 @@ def test_numbers_do_not_depend_on_the_memory_format(name: str, shape: tuple[int,
         results = []
         for memory_format in (torch.contiguous_format, torch.channels_last):
             torch.manual_seed(5)
-            results.append(FILLS[name](torch.empty(shape, dtype=dtype, memory_format=memory_format)))
+            results.append(FILLS[name](torch.empty(shape, dtype=dtype, memory_format=memory_format), None))
     assert torch.equal(*results)
 
 
@@ -90,3 +90,16 @@ def test_bernoulli_numbers_are_those_of_pytorch(size: int, dtype: torch.dtype) -
         ours, our_next = drawn(call)
     assert torch.equal(theirs, ours)
     assert torch.equal(their_next, our_next)
+
+
+@pytest.mark.parametrize(("name", "size", "dtype"), [*product(FILLS, (5, _BLOCK + 1, 2 * _PART + 17), TYPES)])
+def test_numbers_do_not_depend_on_threads_or_on_whose_generator_it_is(name: str, size: int, dtype: torch.dtype) -> None:
+    generator, before = torch.Generator(), torch.get_num_threads()
+    with same_bits():
+        results = []
+        for threads, own in product((1, 2, 3), (None, generator)):
+            torch.set_num_threads(threads)
+            (generator if own else torch).manual_seed(11)
+            results.append(FILLS[name](torch.empty(size, dtype=dtype), own))
+        torch.set_num_threads(before)
+    assert all(torch.equal(results[0], result) for result in results)
