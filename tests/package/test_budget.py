@@ -9,10 +9,10 @@ import pytest
 from tests.package.syntax import TOKEN, statements
 from tests.support.places import SOURCES
 
-TOTAL = 486_867  # tokens of all rooms
+TOTAL = 486_893  # tokens of all rooms
 BUDGETS = {  # tokens by room: a folder without the folders in it
     ".": 7_412, "arrays": 3_418, "arrays/libraries": 2_665, "cli": 20_361, "cli/bench": 8_113, "cli/parsers": 2_634,
-    "dask": 5_361, "engines": 9_339, "engines/cuda": 8_960, "engines/llvm": 30_905, "engines/llvm/elementwise": 10_557,
+    "dask": 5_361, "engines": 9_339, "engines/cuda": 8_960, "engines/llvm": 30_931, "engines/llvm/elementwise": 10_557,
     "engines/llvm/gemm": 13_069, "engines/llvm/kn2row": 4_836, "engines/llvm/split_k": 17_163,
     "engines/llvm/stencils": 7_430, "engines/llvm/winograd": 10_769, "files": 5_003, "functional": 17_584,
     "graph": 14_275, "jax": 10_011, "plan": 10_630, "plan/cuda": 6_433, "plan/gemm": 9_657, "plan/kn2row": 4_556,

@@ -312,10 +312,10 @@ def test_forks_wait_for_deferred_imports() -> None:
 
     @starting.deferred
     def imported() -> list[bool]:
-        held.append(not is_free(starting._loading))
+        held.append(not is_free(starting.loading))
         return held
 
-    assert starting._loading in starting._waited_for
+    assert starting.loading in starting._waited_for
     assert imported() is imported() is held
     assert held == [True]
 

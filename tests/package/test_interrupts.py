@@ -19,11 +19,13 @@ import pytest
 
 from convgrad.engines import pool, team
 from convgrad.engines.addresses import words
+from convgrad.engines.llvm import jit
 from tests.support.children import HANG_S, POOLS, Layer, compile_anew, in_child
 from tests.support.tiers import tiers
 
 MOST_MS = 200.0  # of each thread's processor time from Ctrl-C to KeyboardInterrupt
 FEW = 2  # interrupts of calls that compile, in the quick tier, which has fewer layers too
+LATE_S = 0.5  # far more than a call of LLVM that need not wait
 POLL_S = 0.02  # how long out is watched for late writes
 QUICK = ("dense", "depthwise", "forward")
 LAYERS = {
@@ -154,6 +156,17 @@ def leave(kind: str, at: str, how: str) -> None:
         sys.exit(0)
 
 
+def call_llvm_at_the_end(loaded: bool) -> None:
+    """Print whether a thread that calls LLVM once the process is about to end waits, and whether this thread may."""
+    if loaded:
+        SMALL()
+    jit.end()
+    late = threading.Thread(target=lambda: jit.llvm().get_process_triple() if loaded else SMALL(), daemon=True)
+    late.start()
+    late.join(LATE_S)
+    print(json.dumps([late.is_alive(), bool(SMALL().any())]), flush=True)
+
+
 # -- tests -----------------------------------------------------------------------------------------------------------
 
 
@@ -238,3 +251,9 @@ def test_the_interpreter_may_exit_at_any_moment(count: int, whose: str) -> None:
     step = 10 if count < len(EXITS) else 1  # unlike in every way
     for at in range(count):
         assert in_child(__name__, "leave", *EXITS[at * step % len(EXITS)], pool=whose) is True
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_no_other_thread_calls_llvm_while_the_process_ends(loaded: bool) -> None:
+    """Its static objects are destroyed then, also those that a thread that loads it is about to make."""
+    assert in_child(__name__, "call_llvm_at_the_end", loaded) == [True, True]

@@ -81,7 +81,7 @@ release_held = _held.clear  # not a function in Python, which a signal handler c
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=release_held, after_in_child=release_held)
 _lock = forked_with()
-_loading = forked_with()
+loading = forked_with()
 
 
 def has_room(size_bytes: int) -> bool:
@@ -147,7 +147,7 @@ def deferred(importing: Callable[[], Result]) -> Callable[[], Result]:
     """
 
     def alone() -> Result:
-        with _loading:  # on the thread that imports, because Ctrl-C ends only the wait for this thread
+        with loading:  # on the thread that imports, because Ctrl-C ends only the wait for this thread
             return importing()
 
     @cache

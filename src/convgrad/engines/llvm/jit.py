@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import hashlib
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
@@ -32,6 +33,7 @@ MAX_WAIT_S = 10.0  # of the end of the process for a kernel that is being compil
 LOADING_MIB, COMPILING_MIB = 192, 40  # the memory of LLVM, which ends the process if it cannot allocate
 Specified = TypeVar("Specified", bound="Spec")
 Generator = Callable[[Specified], str]  # generates IR: a specification may have several generators
+_of_llvmlite: list[threading.RLock] = []  # its lock, which each call of LLVM takes, once it is loaded
 
 
 @cache
@@ -44,6 +46,7 @@ def llvm() -> ModuleType:
     # llvmlite's own lock, which other users of llvmlite and its finalizers take too
     if (lock := getattr(getattr(binding.ffi.lib, "_lock", None), "_lock", None)) is not None:
         forks_wait_for(lock)
+        _of_llvmlite.append(lock)
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
     return binding
@@ -128,11 +131,6 @@ class _Linker:
             return known
         directory = kernel_directory()
         return run_on_large_stack(lambda: self._make(spec, generate, directory))
-
-    def end(self) -> None:
-        """Prevent compilation by other threads: LLVM must not work while the process ends."""
-        starting.ending.append(True)
-        self.lock.acquire(timeout=MAX_WAIT_S)
 
     def _known(self, key: tuple[Spec, Callable[..., str]]) -> CompiledKernel | None:
         known = self.kernels.pop(key, None)
@@ -221,7 +219,19 @@ class _Linker:
 
 DRIVER = (None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)  # of drivers: arguments, scratch, thread
 _linker = _Linker()
-atexit.register(_linker.end)
+
+
+def end() -> None:
+    """Prevent all calls of LLVM by other threads: it must not be loaded and must not work while the process ends.
+
+    The end waits for MAX_WAIT_S at most, in the order in which a fork takes these locks.
+    """
+    starting.ending.append(True)
+    for lock in (_linker.lock, starting.loading, *_of_llvmlite):
+        lock.acquire(timeout=MAX_WAIT_S)
+
+
+atexit.register(end)
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_linker))  # code outlives the interpreter: threads may still be running it
 
 
