@@ -81,7 +81,7 @@ release_held = _held.clear  # not a function in Python, which a signal handler c
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=release_held, after_in_child=release_held)
 _lock = forked_with()
-loading = forked_with()
+loading = forked_with()  # of deferred imports, which include the load of LLVM at the first call
 
 
 def has_room(size_bytes: int) -> bool:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 CAPACITY = 256  # cached kernels
 FUNCTIONS = 1024  # cached code of functions, which new kernels may share: a few MB
-MAX_WAIT_S = 10.0  # of the end of the process for a kernel that is being compiled
+MAX_WAIT_S = 10.0  # of the end of the process for each lock, for example that of a kernel that is being compiled
 LOADING_MIB, COMPILING_MIB = 192, 40  # the memory of LLVM, which ends the process if it cannot allocate
 Specified = TypeVar("Specified", bound="Spec")
 Generator = Callable[[Specified], str]  # generates IR: a specification may have several generators
@@ -222,9 +222,10 @@ _linker = _Linker()
 
 
 def end() -> None:
-    """Prevent all calls of LLVM by other threads: it must not be loaded and must not work while the process ends.
+    """Prevent all calls of LLVM by other threads, because the end of the process destroys LLVM's static objects.
 
-    The end waits for MAX_WAIT_S at most, in the order in which a fork takes these locks.
+    For example, a daemon thread may be loading LLVM for its first call. The locks are taken in the order of a fork, so
+    that the end cannot deadlock with a fork of another thread.
     """
     starting.ending.append(True)
     for lock in (_linker.lock, starting.loading, *_of_llvmlite):
