@@ -160,6 +160,15 @@ def fork_at_first_call() -> None:
     print(json.dumps(code))
 
 
+def fork_at_the_end(loaded: bool) -> None:
+    """Fork once this thread has taken the locks of the end of the process, before or after it has loaded LLVM."""
+    _expected[1] = _ones(LAYERS[1])
+    if loaded:
+        computes(1)
+    jit.end()
+    print(json.dumps(fork(partial(computes, 1))))
+
+
 def _ones(layer: Layer) -> Array:
     """The result by NumPy, so that the parent need not load LLVM: 1-D, stride 1, no pads."""
     src, dst = (np.moveaxis(a[0].astype(np.float32), 0, -1) for a in layer.operands())
@@ -245,6 +254,13 @@ def test_a_fork_while_others_plan(others: str, count: int) -> None:
 @NEEDS_FORK
 def test_a_fork_during_the_first_call() -> None:
     assert in_child(__name__, "fork_at_first_call") == RIGHT
+
+
+@NEEDS_FORK
+@pytest.mark.parametrize("loaded", [False, True])
+def test_a_fork_at_the_end_of_the_process(loaded: bool) -> None:
+    """A handler of ``atexit`` may fork a child that computes, although its parent keeps the locks of the end."""
+    assert in_child(__name__, "fork_at_the_end", loaded) == RIGHT
 
 
 def test_a_fork_takes_the_locks_that_are_made_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
