@@ -31,13 +31,13 @@ from convgrad.engines.addresses import address_of
 from convgrad.engines.cuda import driver
 from convgrad.engines.cuda.engine import DeviceCall
 from convgrad.engines.cuda.kernels import ptx
-from convgrad.engines.starting import run_on_large_stack
 from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare
 from convgrad.plan.cuda.plan import DevicePlan, in_order, plan, refusal
 from convgrad.plan.cuda.vectors import are_aligned
 from convgrad.spec.activation import RELU, activates
 from convgrad.spec.problem import Problem
+from convgrad.starting import run_on_large_stack
 from tests.hashes import FILE, hashes_in
 from tests.support import emulated
 from tests.support.classes import (

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from convgrad.engines.settings import kernel_cache, max_error, threads, tune
-from convgrad.engines.starting import deferred
 from convgrad.errors import (
     ConvgradError,
     FileError,
@@ -44,6 +43,7 @@ from convgrad.functional.run import infer_shapes, run
 from convgrad.functional.samples import per_sample_bias_norm2, per_sample_weights_norm2
 from convgrad.functional.weighted import clip_scales, clipped_weights_sum, weighted_bias_sum, weighted_weights_sum
 from convgrad.spec.operators import of_others
+from convgrad.starting import deferred
 
 if TYPE_CHECKING:
     from convgrad.verify.bound import error_bound

@@ -20,10 +20,10 @@ import numpy as np
 import convgrad
 from convgrad.engines.cuda.kernels import ptx
 from convgrad.engines.llvm import jit
-from convgrad.engines.starting import run_on_large_stack
 from convgrad.notation import problem
 from convgrad.plan.cuda.plan import plan
 from convgrad.plan.passes import dense_strides
+from convgrad.starting import run_on_large_stack
 
 Array = np.ndarray
 

@@ -24,7 +24,7 @@ import pytest
 from llvmlite import binding
 
 import convgrad
-from convgrad.engines import starting
+from convgrad import starting
 from convgrad.engines.llvm import jit
 from tests.support.children import GIVEN, HANG_S, POOLS, Array, Layer, compile_anew, in_child
 from tests.support.tiers import tiers

@@ -23,9 +23,9 @@ from tests.support.places import CAMPAIGNS, DOCS, SOURCES, TESTS
 # for adapters and the command line only.
 WORDS = {
     "": (
-        "array_types words parameters errors disk cached float_environment formats host spec descriptor notation plan "
-        "engines arrays functional graph verify files verify.cases cases __init__ torch jax scale dask verify.testing "
-        "testing cli conformance __main__"
+        "array_types words parameters errors disk cached float_environment starting formats host spec descriptor "
+        "notation plan engines arrays functional graph verify files verify.cases cases __init__ torch jax scale dask "
+        "verify.testing testing cli conformance __main__"
     ),
     "arrays": "libraries mapped overlap",
     "arrays.libraries": "library dlpack cuda_interface torch jax",
@@ -73,7 +73,7 @@ WORDS = {
     "plan.split_k": "constants recipe nest operands taps segments cuts cost kernels schedule portions",
     "plan.cuda": "nest tables recipe vectors plan",
     "engines": (
-        "addresses tensors engine openmp settings numpy products starting scratch llvm team pool pools llvm.execute "
+        "addresses tensors engine openmp settings numpy products mailbox scratch llvm team pool pools llvm.execute "
         "llvm.tune llvm.calibrate llvm.samples llvm.winograd llvm.elementwise llvm.engine cuda"
     ),
     "engines.cuda": "driver kept grid operands single tile kernels engine",

@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 import convgrad
-from convgrad import scale
-from convgrad.engines import starting
+from convgrad import scale, starting
 from convgrad.scale.cut import Cut
 from tests.scale.sources import Slices, memories
 from tests.support.helpers import assert_same_bits

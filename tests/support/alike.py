@@ -40,7 +40,7 @@ def alike(value: Any) -> Iterator[Any]:
             yield -0.0
 
 
-_UNCHECKED = ("convgrad.engines.llvm", "convgrad.engines.starting", "convgrad.plan", "convgrad.host", "convgrad.verify")
+_UNCHECKED = ("convgrad.engines.llvm", "convgrad.starting", "convgrad.plan", "convgrad.host", "convgrad.verify")
 
 
 def caches() -> list[Callable[[], None]]:

@@ -14,7 +14,6 @@ from convgrad.engines import products
 from convgrad.engines.engine import Call, Engine, Strides
 from convgrad.engines.numpy import NUMPY
 from convgrad.engines.settings import accuracy, count, selection, tuning
-from convgrad.engines.starting import deferred
 from convgrad.float_environment import in_default_environment
 from convgrad.formats import Format
 from convgrad.plan.reach import unsupported
@@ -23,6 +22,7 @@ from convgrad.spec.rules import refuse
 from convgrad.spec.samples import in_parts, is_product
 from convgrad.spec.winograd import choice as chosen
 from convgrad.spec.winograd.choice import DIRECT, with_algorithm
+from convgrad.starting import deferred
 
 if TYPE_CHECKING:
     from convgrad.engines.llvm.engine import LlvmEngine

@@ -15,10 +15,11 @@ import numpy as np
 from convgrad.engines import scratch
 from convgrad.engines.addresses import Words
 from convgrad.engines.engine import CompiledKernel
-from convgrad.engines.starting import LEAVE, MAIL, READY, start
+from convgrad.engines.mailbox import LEAVE, MAIL, READY
 from convgrad.engines.team import PENDING, Team, waiting, work
 from convgrad.host import move_thread, present_core, usable_cores
 from convgrad.plan.constants import CALLS_WEIGHED, LOOKS, MAX_ALONE, MIN_WAKE_MS, SUCCESSION_S
+from convgrad.starting import start
 
 STATE, SCRATCH = MAIL.index("state"), slice(MAIL.index("scratch"), MAIL.index("scratch_bytes") + 1)
 MORE_THAN_ANY = 1 << 62  # bytes: more scratch than any thread has

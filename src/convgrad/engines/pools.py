@@ -11,9 +11,9 @@ from typing import NamedTuple
 from convgrad.engines import openmp, pool, scratch, settings
 from convgrad.engines.addresses import Words, words
 from convgrad.engines.engine import CompiledKernel
-from convgrad.engines.starting import deferred
 from convgrad.engines.team import work
 from convgrad.plan.records import Record
+from convgrad.starting import deferred
 
 PAGE_BYTES = 4096  # scratch is a multiple of a page, so that two threads share no page
 

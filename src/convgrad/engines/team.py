@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from convgrad.engines import scratch
 from convgrad.engines.addresses import Words
 from convgrad.engines.engine import CompiledKernel
-from convgrad.engines.starting import deferred
 from convgrad.plan.constants import CALLER_LOOKS
+from convgrad.starting import deferred
 
 if TYPE_CHECKING:
     from convgrad.engines.llvm.wait import Waiting

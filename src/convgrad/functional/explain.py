@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from convgrad import engines, formats
 from convgrad.engines import Choice
-from convgrad.engines.starting import deferred
 from convgrad.float_environment import in_default_environment
 from convgrad.functional.call import check_options, problem_from_shapes
 from convgrad.functional.partials import SUMMED, why_no_order
@@ -21,6 +20,7 @@ from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.spec.rules import refuse
 from convgrad.spec.winograd.choice import kappa
 from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
+from convgrad.starting import deferred
 from convgrad.words import counted, duration, shown
 
 if TYPE_CHECKING:

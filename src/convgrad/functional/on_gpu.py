@@ -22,12 +22,12 @@ from convgrad.engines.addresses import address_of
 from convgrad.engines.cuda import driver
 from convgrad.engines.cuda.kept import KeptCalls
 from convgrad.engines.engine import Strides
-from convgrad.engines.starting import deferred
 from convgrad.errors import UnsupportedError
 from convgrad.plan.reach import unsupported
 from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
+from convgrad.starting import deferred
 
 if TYPE_CHECKING:
     from convgrad.engines.cuda.engine import DeviceCall

@@ -11,9 +11,8 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from convgrad import arrays
+from convgrad import arrays, starting
 from convgrad.array_types import Array
-from convgrad.engines import starting
 from convgrad.scale.source import OperandSource, Stopped
 from convgrad.spec.subproblems import SubProblem
 

@@ -11,13 +11,13 @@ from torch import Tensor
 from convgrad.engines.cuda.engine import DeviceCall
 from convgrad.engines.cuda.kept import KeptCalls
 from convgrad.engines.engine import Strides
-from convgrad.engines.starting import run_on_large_stack
 from convgrad.errors import UnsupportedError
 from convgrad.functional.call import REMEMBERED
 from convgrad.plan.cuda.plan import refusal
 from convgrad.plan.cuda.vectors import are_aligned
 from convgrad.plan.reach import unsupported
 from convgrad.spec.problem import Problem
+from convgrad.starting import run_on_large_stack
 
 _captured: set[_Prepared] = set()  # calls in CUDA graphs, which may run after the cache has removed the call
 

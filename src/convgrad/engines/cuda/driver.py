@@ -11,8 +11,8 @@ from functools import cache
 from typing import Any
 
 from convgrad.cached import cached_property
-from convgrad.engines.starting import forked_with
 from convgrad.errors import UnsupportedError
+from convgrad.starting import forked_with
 
 LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 PROCESSORS, MAJOR, MINOR = 16, 75, 76  # numbers of attributes of a device

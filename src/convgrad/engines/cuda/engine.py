@@ -9,12 +9,12 @@ from convgrad.engines.cuda import driver
 from convgrad.engines.cuda.driver import Device, DeviceFunction
 from convgrad.engines.cuda.kernels import ptx
 from convgrad.engines.engine import Strides
-from convgrad.engines.starting import forked_with, run_on_large_stack
 from convgrad.errors import UnsupportedError
 from convgrad.plan.cuda.plan import DevicePlan, plan, refusal
 from convgrad.plan.cuda.recipe import LevelSpec, Spec
 from convgrad.plan.passes import ONES
 from convgrad.spec.problem import Problem
+from convgrad.starting import forked_with, run_on_large_stack
 
 _lock = forked_with()
 _functions: dict[tuple[Device, Spec], DeviceFunction] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from convgrad.engines.starting import forked_with
+from convgrad.starting import forked_with
 
 TABLES_BYTES = 4 << 30  # the largest size of all kept tables: of 128 weight gradients with 1024x1024 positions
 

@@ -13,7 +13,6 @@ from convgrad.engines.llvm import added, isas, samples, tune
 from convgrad.engines.llvm.execute import Executable, Planner, executable, predicted
 from convgrad.engines.pools import helped
 from convgrad.engines.settings import tuning
-from convgrad.engines.starting import deferred
 from convgrad.engines.tensors import PER_ROW, Strided
 from convgrad.formats import F32, Format, of_dtype
 from convgrad.plan.machine import Isa, Machine
@@ -21,6 +20,7 @@ from convgrad.plan.passes import dense_strides
 from convgrad.plan.recipe import Chosen
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
+from convgrad.starting import deferred
 
 if TYPE_CHECKING:
     from convgrad.engines.llvm.elementwise.run import ElementwiseCalls

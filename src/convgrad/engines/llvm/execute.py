@@ -16,7 +16,6 @@ from convgrad.engines.addresses import Words, address_of, words
 from convgrad.engines.engine import CompiledKernel, Strides
 from convgrad.engines.llvm import isas, jit
 from convgrad.engines.llvm.driver import module_of, packing_of
-from convgrad.engines.starting import forked_with
 from convgrad.engines.team import work
 from convgrad.float_environment import in_default_environment
 from convgrad.plan.machine import LINE_BYTES, Machine
@@ -26,6 +25,7 @@ from convgrad.plan.records import COLUMN_BYTES, FLAGS, SHARED, SHARES, Record
 from convgrad.plan.tables import Schedule, Table, wrapped
 from convgrad.spec.problem import Problem
 from convgrad.spec.work import moved_bytes
+from convgrad.starting import forked_with
 
 CAPACITY = 256  # the largest number of cached calls
 CAPACITY_BYTES = 64 << 20  # the largest size of the tables of all cached calls

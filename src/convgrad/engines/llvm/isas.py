@@ -11,11 +11,11 @@ from typing import Any
 
 from convgrad.engines.llvm import jit, speeds, tried
 from convgrad.engines.settings import admitted, cap, max_isa
-from convgrad.engines.starting import forked_with
 from convgrad.float_environment import in_default_environment
 from convgrad.host import cache_bytes
 from convgrad.plan.constants import GHZ, PAIR_ADDS
 from convgrad.plan.machine import HINTS, ISAS, Isa, Machine
+from convgrad.starting import forked_with
 
 _trying = forked_with()  # forks and ``host_isas`` take this lock before the compiler's lock, which is older
 

@@ -12,15 +12,15 @@ from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from convgrad.engines import starting
+from convgrad import starting
 from convgrad.engines.engine import CompiledKernel
 from convgrad.engines.llvm import object_cache
 from convgrad.engines.llvm.emit import separate
 from convgrad.engines.llvm.object_cache import Objects
 from convgrad.engines.settings import kernel_directory
-from convgrad.engines.starting import forked_with, forks_wait_for, has_room, run_on_large_stack
 from convgrad.errors import UnsupportedError
 from convgrad.plan.machine import Isa
+from convgrad.starting import forked_with, forks_wait_for, has_room, run_on_large_stack
 
 if TYPE_CHECKING:
     from pathlib import Path

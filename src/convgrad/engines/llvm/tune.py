@@ -20,7 +20,6 @@ from convgrad.engines.engine import Strides
 from convgrad.engines.llvm import object_cache
 from convgrad.engines.llvm.execute import Executable, tabled
 from convgrad.engines.settings import kernel_directory
-from convgrad.engines.starting import deferred
 from convgrad.float_environment import in_default_environment
 from convgrad.host import cpu_model
 from convgrad.plan.constants import MAX_KERNELS_PLANNED
@@ -28,6 +27,7 @@ from convgrad.plan.machine import Machine
 from convgrad.plan.passes import plan, plans, view_of
 from convgrad.plan.recipe import Chosen, Rejected
 from convgrad.spec.problem import Problem, canonical_shapes
+from convgrad.starting import deferred
 from convgrad.words import duration
 
 CUTS = 2  # divisions of the work that are timed per kernel

@@ -16,7 +16,7 @@ from convgrad.engines.llvm import isas, jit
 from convgrad.engines.llvm.arguments import loaded_where_used
 from convgrad.engines.llvm.emit import Module
 from convgrad.engines.llvm.intrinsics import INTRINSICS
-from convgrad.engines.starting import AWAY, CLAIMED, LEAVE, MAIL, POSTED, READY
+from convgrad.engines.mailbox import AWAY, CLAIMED, LEAVE, MAIL, POSTED, READY
 from convgrad.plan.records import Record, addresses
 
 

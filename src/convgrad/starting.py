@@ -1,4 +1,4 @@
-"""Threads of convgrad with a given stack size, the layout of their mailboxes, and locks that a fork waits for."""
+"""Threads of convgrad with a given stack size, imports at first need, and locks that a fork waits for."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from convgrad.float_environment import in_default_environment
 LARGE_STACK_BYTES = 8 << 20  # the stack size that LLVM needs
 SPARE_BYTES = 2 << 20  # more than the interpreter allocates while a thread starts
 _OURS: dict[str, Any] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-MAIL = "state", "kernel", "arguments", "scratch", "scratch_bytes", "pending", "thread"  # of a mailbox, 64 bits each
-AWAY, READY, POSTED, CLAIMED, LEAVE = range(5)  # values of the field ``state`` of a mailbox
 Result = TypeVar("Result")
 
 ending: list[bool] = []  # not empty once the interpreter is about to end: then no threads are started
