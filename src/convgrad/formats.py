@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import ldexp
+from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import DTypeLike, NDArray
 
 from convgrad import words
 from convgrad.array_types import Array, Dtype
+from convgrad.cached import cached_property
 from convgrad.float_environment import in_default_environment
+from convgrad.starting import deferred
 
 
 @dataclass(frozen=True, eq=False)  # compared and hashed by identity, which makes lookups fast
@@ -25,12 +28,20 @@ class Format:
     """A binary floating-point format: m * 2**e, where m has ``significand_bits`` bits, including the implicit one."""
 
     name: str
-    dtype: Dtype
+    dtype_name: str
+    itemsize: int  # bytes
     significand_bits: int
     min_exponent: int  # the smallest normal number is 2**min_exponent
     max_exponent: int  # the largest binade begins at 2**max_exponent
     spent: int = 0  # how many encodings at the end of the largest binade are NaN
+    is_extension: bool = False  # whether the dtype is from ml_dtypes: other programs receive unsigned integers
     aliases: Mapping[str, str] = field(default_factory=dict, repr=False)  # the format's name in each other program
+
+    @cached_property
+    def dtype(self) -> Dtype:
+        """The dtype of arrays. The first use of an extension's dtype imports ml_dtypes, which may take a second."""
+        kind: Dtype = np.dtype(getattr(_ml_dtypes() if self.is_extension else np, self.dtype_name))
+        return kind
 
     @property
     def unit(self) -> float:
@@ -51,12 +62,7 @@ class Format:
     @property
     def bits(self) -> Dtype:
         """The dtype of unsigned integers of the same size."""
-        return np.dtype(f"u{self.dtype.itemsize}")
-
-    @property
-    def is_extension(self) -> bool:
-        """Whether the dtype is from ml_dtypes, not NumPy. Other programs receive its arrays as unsigned integers."""
-        return self.dtype.isbuiltin != 1
+        return np.dtype(f"u{self.itemsize}")
 
     @property
     def accumulator(self) -> Format:
@@ -75,33 +81,47 @@ def _by_name(name: str) -> Format:
     return ACCUMULATIONS[name]
 
 
-_PROGRAMS = ("onnx", "safetensors", "hipdnn", "hlo")
+@deferred
+def _ml_dtypes() -> Any:
+    import ml_dtypes  # noqa: PLC0415
+
+    return ml_dtypes
 
 
-def _row(name: str, dtype: DTypeLike, numbers: tuple[int, int, int], aliases: str, spent: int = 0) -> Format:
-    return Format(name, np.dtype(dtype), *numbers, spent, dict(zip(_PROGRAMS, aliases.split(), strict=True)))
+def _names(names: str) -> dict[str, str]:
+    return dict(zip(("onnx", "safetensors", "hipdnn", "hlo"), names.split(), strict=True))
 
 
-F32 = _row("f32", np.float32, (24, -126, 127), "FLOAT F32 float f32")
-BF16 = _row("bf16", ml_dtypes.bfloat16, (8, -126, 127), "BFLOAT16 BF16 bfloat16 bf16")
-F16 = _row("f16", np.float16, (11, -14, 15), "FLOAT16 F16 half f16")
-F64 = _row("f64", np.float64, (53, -1022, 1023), "DOUBLE F64 double f64")
-F8_E4M3 = _row(  # without infinities: a value beyond the largest number becomes NaN
-    "f8_e4m3", ml_dtypes.float8_e4m3fn, (4, -6, 8), "FLOAT8E4M3FN F8_E4M3 fp8_e4m3 f8e4m3fn", spent=1
+F32 = Format("f32", "float32", 4, 24, -126, 127, aliases=_names("FLOAT F32 float f32"))
+BF16 = Format("bf16", "bfloat16", 2, 8, -126, 127, is_extension=True, aliases=_names("BFLOAT16 BF16 bfloat16 bf16"))
+F16 = Format("f16", "float16", 2, 11, -14, 15, aliases=_names("FLOAT16 F16 half f16"))
+F64 = Format("f64", "float64", 8, 53, -1022, 1023, aliases=_names("DOUBLE F64 double f64"))
+F8_E4M3 = Format(  # without infinities: a value beyond the largest number becomes NaN
+    "f8_e4m3",
+    "float8_e4m3fn",
+    1,
+    4,
+    -6,
+    8,
+    spent=1,
+    is_extension=True,
+    aliases=_names("FLOAT8E4M3FN F8_E4M3 fp8_e4m3 f8e4m3fn"),
 )
-F8_E5M2 = _row("f8_e5m2", ml_dtypes.float8_e5m2, (3, -14, 15), "FLOAT8E5M2 F8_E5M2 fp8_e5m2 f8e5m2")
+F8_E5M2 = Format(
+    "f8_e5m2", "float8_e5m2", 1, 3, -14, 15, is_extension=True, aliases=_names("FLOAT8E5M2 F8_E5M2 fp8_e5m2 f8e5m2")
+)
 
 FORMATS = {f.name: f for f in (F32, BF16, F16, F64, F8_E4M3, F8_E5M2)}
 LISTED = " or ".join(", ".join(FORMATS).rsplit(", ", 1))  # in messages
 
 # Formats in which other libraries accumulate sums. tf32 has no dtype of its own and is stored as f32.
-TF32 = Format("tf32", np.dtype(np.float32), 11, -126, 127)
+TF32 = Format("tf32", "float32", 4, 11, -126, 127)
 _UNSIGNED_ZERO = (
-    Format("f8_e4m3fnuz", np.dtype(ml_dtypes.float8_e4m3fnuz), 4, -7, 7),
-    Format("f8_e5m2fnuz", np.dtype(ml_dtypes.float8_e5m2fnuz), 3, -15, 15),
+    Format("f8_e4m3fnuz", "float8_e4m3fnuz", 1, 4, -7, 7, is_extension=True),
+    Format("f8_e5m2fnuz", "float8_e5m2fnuz", 1, 3, -15, 15, is_extension=True),
 )
 ACCUMULATIONS = FORMATS | {f.name: f for f in (TF32, *_UNSIGNED_ZERO)}
-_BY_DTYPE = {f.dtype: f for f in FORMATS.values()}
+BY_DTYPE_NAME = {f.dtype_name: f for f in FORMATS.values()}
 
 
 def of_program(program: str) -> dict[str, Format]:
@@ -113,13 +133,15 @@ def of_program(program: str) -> dict[str, Format]:
     return {fmt.aliases[program]: fmt for fmt in FORMATS.values()}
 
 
+@lru_cache(64)
 def of_dtype(dtype: Dtype) -> Format | None:
     """Return the number format of a NumPy dtype in any byte order; None if no format has this dtype.
 
     >>> print(of_dtype(np.dtype(">f4")), of_dtype(np.dtype(np.int8)))
     f32 None
     """
-    return _BY_DTYPE.get(dtype) or _BY_DTYPE.get(dtype.newbyteorder("="))
+    fmt = BY_DTYPE_NAME.get(dtype.name)
+    return fmt if fmt and fmt.dtype in (dtype, dtype.newbyteorder("=")) else None
 
 
 def strided(array: Array, shape: Sequence[int], strides: Sequence[int], writeable: bool = False) -> Array:
@@ -140,8 +162,8 @@ def named(what: str | DTypeLike | Format) -> Format | None:
     """
     if isinstance(what, Format):
         return what
-    if isinstance(what, str) and what in FORMATS:
-        return FORMATS[what]
+    if isinstance(what, str) and (fmt := FORMATS.get(what) or BY_DTYPE_NAME.get(what)):
+        return fmt
     try:
         return of_dtype(np.dtype(what)) if what else None  # NumPy's default, f64, is for None and ""
     except Exception:  # NumPy may raise almost any exception for a wrong string

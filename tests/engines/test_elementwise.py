@@ -183,7 +183,7 @@ def stored(values: Array, last: bool, fmt: str) -> Guarded:
 
 def summands_of(shape: Extents, last: bool, formats: tuple[str, ...]) -> Summands:
     _, channels, positions = shape
-    sizes = [FORMATS[fmt].dtype.itemsize for fmt in formats]
+    sizes = [FORMATS[fmt].itemsize for fmt in formats]
     row = channels if last else positions
     operands = [Strided(fmt, channels * positions * n, row * n) for fmt, n in zip(formats, sizes, strict=True)]
     return Summands(("squares", "products")[len(formats) - 1], tuple(operands), shape, last, True, True, True)

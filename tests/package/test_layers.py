@@ -203,8 +203,19 @@ def python(code: str) -> str:
 def test_import_is_light() -> None:
     loaded = python("import sys, convgrad; print(' '.join(sys.modules))").split()
     heavy = {"llvmlite", "torch", "jax", "scipy", "sklearn", "matplotlib", "safetensors", "argparse", "hypothesis"}
+    heavy.add("ml_dtypes")  # version 0.7.0 takes four times as long as NumPy
     assert not heavy & set(loaded)
     assert not {"convgrad.scale", "convgrad.dask", "convgrad.testing"} & set(loaded)
+
+
+def test_the_import_of_no_module_imports_ml_dtypes() -> None:
+    """ml_dtypes is imported at the first use of a dtype. While a module is imported late, that would wait forever."""
+    ours = [name for name in MODULES if not re.search("jax|dask|__main__", name)]  # JAX itself imports it
+    names = " ".join(f"convgrad.{name}" for name in ours)
+    code = (
+        f"import importlib, sys; [*map(importlib.import_module, {names!r}.split())]; print('ml_dtypes' in sys.modules)"
+    )
+    assert python(code) == "False"
 
 
 @pytest.mark.parametrize("name", ["cases", "testing"])

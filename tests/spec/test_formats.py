@@ -27,14 +27,14 @@ from convgrad.formats import (
     store,
 )
 
-F8 = [fmt for fmt in ACCUMULATIONS.values() if fmt.dtype.itemsize == 1]
+F8 = [fmt for fmt in ACCUMULATIONS.values() if fmt.itemsize == 1]
 
 
 def all_of(fmt: Format) -> np.ndarray:
     """Every finite value of a format of 8 or 16 bits, ascending, as float64."""
-    word = f"u{fmt.dtype.itemsize}"
+    word = f"u{fmt.itemsize}"
     with np.errstate(invalid="ignore"):  # signalling NaN
-        values = np.arange(2 ** (8 * fmt.dtype.itemsize), dtype=word).view(fmt.dtype).astype(np.float64)
+        values = np.arange(2 ** (8 * fmt.itemsize), dtype=word).view(fmt.dtype).astype(np.float64)
     return np.unique(values[np.isfinite(values)])
 
 

@@ -24,7 +24,7 @@ from tests.torch.library import LAYER, ArraysOfALibrary
 
 torch = pytest.importorskip("torch")
 
-THEIRS = {name: getattr(torch, fmt.dtype.name) for name, fmt in FORMATS.items()}
+THEIRS = {name: getattr(torch, fmt.dtype_name) for name, fmt in FORMATS.items()}
 
 
 def tensor(array: Array) -> Any:

@@ -122,7 +122,7 @@ def next_number(value: float, dtype: np.dtype[Any]) -> float:
 
 @pytest.mark.parametrize("fmt", ["f32", "bf16", "f16", "f64"])
 def test_bits_are_read_as_numpy_reads_them(fmt: str) -> None:
-    dtype, width = FORMATS[fmt].dtype, FORMATS[fmt].dtype.itemsize * 8
+    dtype, width = FORMATS[fmt].dtype, FORMATS[fmt].itemsize * 8
     rng = np.random.default_rng(0)
     bits = [*rng.integers(0, 2**63, 200).tolist(), 0, 1, 2**63, 2**62, 2**64 - 1]
     for pattern in (value >> (64 - width) if value >= 2**width else value for value in bits):

@@ -144,13 +144,13 @@ def _conversion(named: list[tuple[str, Format]], values: Mapping[str, object]) -
     like, to = next((pair for pair in named if pair[1] is not formats.F64), named[0])
     others = [name for name, fmt in named if fmt is not to]
     has_numpy_dtype = isinstance(getattr(values[like], "dtype", None), np.dtype)
-    dtype = f"{'ml_dtypes' if to.is_extension else 'numpy'}.{to.dtype.name}"
+    dtype = f"{'ml_dtypes' if to.is_extension else 'numpy'}.{to.dtype_name}"
     default = ". An array made without a dtype is f64" if formats.F64 in (fmt for _, fmt in named) else ""
 
     def way(name: str) -> str:
         value = values[name]
         if libraries.library_of(value) is TORCH:
-            return f"{name}.to(torch.{to.dtype.name})"
+            return f"{name}.to(torch.{to.dtype_name})"
         if hasattr(value, "astype"):  # tracers of JAX have no values for NumPy
             return f"{name}.astype({f'{like}.dtype' if has_numpy_dtype else dtype})"
         return f"numpy.asarray({name}, {dtype})"

@@ -10,7 +10,6 @@ from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 
 import convgrad
@@ -46,7 +45,7 @@ def collect() -> dict[str, object]:
         "convgrad": convgrad.__version__,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "numpy": np.__version__,
-        "ml_dtypes": ml_dtypes.__version__,
+        "ml_dtypes": metadata.version("ml_dtypes"),
         "llvmlite": _llvmlite(),
         "blas": f"{blas.get('name')} {blas.get('version')}",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",

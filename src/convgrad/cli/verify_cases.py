@@ -198,7 +198,7 @@ def _check_memory(case: Case, op: Operator, problem: Problem, limits: Limits, ce
     """Raise UnsupportedError if operands, result and six f64 numbers per certified element exceed the memory limit."""
     elements = prod(problem.output_shape)
     operands = sum(map(prod, _array_shapes(case, op)))
-    size = problem.operand_format.dtype.itemsize * operands + problem.output_format.dtype.itemsize * elements
+    size = problem.operand_format.itemsize * operands + problem.output_format.itemsize * elements
     size += 48 * certified
     if size > limits.memory_bytes:
         wanted = f"arrays must take at most {limits.memory_bytes} bytes (--limit memory_bytes=N)"

@@ -58,7 +58,7 @@ def summed(problem: Problem, chunks_of: Mapping[Tensor, Chunks]) -> tuple[BatchP
     """
     batch, per_leaf = problem.geometry.batch, leaf_images(problem.geometry)
     *operands, output = map(prod, canonical_shapes(problem))
-    image_bytes = sum(operands) * problem.operand_format.dtype.itemsize // batch
+    image_bytes = sum(operands) * problem.operand_format.itemsize // batch
     lie = dict(zip(problem.operands, problem.layouts, strict=False))
     canonical = {tensor: to_canonical_chunks(chunks, lie[tensor]) for tensor, chunks in chunks_of.items()}
     finest = max((ends_of(chunks[0]) for chunks in canonical.values()), key=len)

@@ -16,7 +16,7 @@ import numpy as np
 from convgrad.array_types import Array, Dtype
 from convgrad.errors import FileError
 from convgrad.files.member import RECORDS, Member, Members, Stored
-from convgrad.formats import F8_E5M2
+from convgrad.formats import F8_E5M2, of_dtype
 
 LONGEST_HEADER = 1 << 14  # bytes that are read; NumPy refuses headers of more than 10,000
 _E5M2, _SHORT = b"'<f1'", 64  # the type that NumPy writes for f8_e5m2, and the bytes that include a header's type
@@ -33,7 +33,7 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
 def array(file: IO[bytes], size: int, name: str) -> Array:
     """Return the array of a .npy file, or of an archive's member, that has ``size`` bytes."""
     there = stored(file, size, name)
-    if there.dtype == F8_E5M2.dtype:  # NumPy cannot read its own header
+    if of_dtype(there.dtype) is F8_E5M2:  # NumPy cannot read its own header
         file.seek(there.first_byte)
         return np.ndarray(there.shape, there.dtype, bytearray(file.read()), order=there.order)
     file.seek(0)

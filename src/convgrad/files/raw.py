@@ -59,7 +59,7 @@ def read(path: Path, described: Described, memory_bytes: int = DEFAULT_LIMITS.me
 
     The file must have exactly the array's bytes; if the array is a part of the file, the file may be longer.
     """
-    item = described.format.dtype.itemsize
+    item = described.format.itemsize
     wanted, dense_bytes = described.elements * item, prod(described.shape) * item
     with opened(path) as file:
         present = os.fstat(file.fileno()).st_size

@@ -17,11 +17,11 @@ import numpy as np
 from convgrad.array_types import Array, Dtype
 from convgrad.errors import FileError
 from convgrad.files.member import Member, Members, Stored
-from convgrad.formats import Format, of_program
+from convgrad.formats import Format, of_dtype, of_program
 
 METADATA = "__metadata__"  # the key of the header's metadata, which is not a tensor
 FORMATS = of_program("safetensors")
-MAPPED = {name: fmt.dtype for name, fmt in FORMATS.items()} | {"I64": np.dtype("<i8")}
+MAPPED = (*FORMATS, "I64")
 _LENGTH_BYTES = 8  # the file begins with the header's length, a number of this size
 
 
@@ -44,9 +44,9 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
             array: Array = np.fromfile(file, fmt.bits, prod(shape)).view(fmt.dtype).reshape(shape)
             return array
 
-        def stored(key: str, dtype: Dtype, shape: tuple[int, ...]) -> Stored:
+        def stored(key: str, fmt: Format | None, shape: tuple[int, ...]) -> Stored:
             begin, entries = header()
-            return Stored(dtype, shape, begin + entries[key]["data_offsets"][0])
+            return Stored(fmt.dtype if fmt else np.dtype("<i8"), shape, begin + entries[key]["data_offsets"][0])
 
         members_by_key = {}
         for key in tensors.keys():  # noqa: SIM118 - no mapping
@@ -56,7 +56,7 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
             read = partial(extension, key, fmt) if fmt and fmt.is_extension else partial(tensors.get_tensor, key)
             size, shape = _size_bytes(dtype, described.get_shape()), tuple(described.get_shape())
             if dtype in MAPPED:
-                members_by_key[key] = Member(size, read, partial(stored, key, MAPPED[dtype], shape))
+                members_by_key[key] = Member(size, read, partial(stored, key, fmt, shape))
             else:
                 members_by_key[key] = Member(size, read, why_not=f"it holds {dtype}, and not {', '.join(MAPPED)}")
         yield members_by_key
@@ -85,7 +85,8 @@ def _size_bytes(dtype: str, shape: list[int]) -> int:
 
 def header(key: str, shape: tuple[int, ...], dtype: Dtype) -> bytes:
     """Return the header of a file with one array, padded so that the numbers begin at a multiple of 8 bytes."""
-    name = next(name for name, mapped in MAPPED.items() if mapped == dtype)
+    fmt = of_dtype(dtype)
+    name = fmt.aliases["safetensors"] if fmt else "I64"
     described = {"dtype": name, "shape": list(shape), "data_offsets": [0, prod(shape) * dtype.itemsize]}
     text = json.dumps({key: described}, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % _LENGTH_BYTES)

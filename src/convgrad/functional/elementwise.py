@@ -119,8 +119,8 @@ class Program:
         if self._calls is not None:
             self._add(self._calls.largest(fmt, rows, columns), addresses, keep)
             return
-        matrix = _array(Strided(fmt, 0, columns * FORMATS[fmt].dtype.itemsize), (1, rows, columns), addresses[0])
-        out = _array(Strided(F32.name, 0, F32.dtype.itemsize), (1, rows, 1), addresses[1])
+        matrix = _array(Strided(fmt, 0, columns * FORMATS[fmt].itemsize), (1, rows, columns), addresses[0])
+        out = _array(Strided(F32.name, 0, F32.itemsize), (1, rows, 1), addresses[1])
         out[...] = matrix.astype(np.float32).max(axis=2, keepdims=True)
 
     def combinations(self, axis: Combinations, addresses: Sequence[int], keep: object) -> None:
@@ -251,7 +251,7 @@ def _mapped(
 
 def _array(tensor: Strided, extents: Extents, address: int, per_row: Format = F32) -> NDArray[np.generic]:
     fmt = FORMATS[tensor.fmt] if tensor.fmt else per_row
-    strides = (tensor.outer, tensor.row, fmt.dtype.itemsize if tensor.fmt else 0)
+    strides = (tensor.outer, tensor.row, fmt.itemsize if tensor.fmt else 0)
     return array_at(address, extents, strides, fmt.dtype)
 
 
@@ -276,7 +276,7 @@ def sums_by_numpy(summands: Summands, addresses: Sequence[int], sums: NDArray[np
 def combinations_by_numpy(axis: Combinations, addresses: Sequence[int]) -> None:
     """Compute combinations along an axis by NumPy."""
     extents, results = (axis.outers, axis.positions, axis.columns), (axis.outers, axis.results, axis.columns)
-    sizes = [FORMATS[fmt].dtype.itemsize for fmt in axis.formats]
+    sizes = [FORMATS[fmt].itemsize for fmt in axis.formats]
     x, out = (
         _array(Strided(fmt, rows * axis.columns * size, axis.columns * size), shape, address)
         for fmt, size, rows, shape, address in zip(

@@ -49,7 +49,7 @@ def _add(problem: Problem, scaled: Sequence[Array], out: Array, threads: int | N
 def _batches(problem: Problem, operands: Sequence[Array]) -> list[slice]:
     """Return slices of images that are scaled together: the largest 16**k leaves (k >= 1) that BATCH_BYTES allow."""
     batch, images = problem.geometry.batch, FAN_IN * leaf_images(problem.geometry)
-    image_bytes = sum(prod(array.shape[1:]) for array in operands) * problem.operand_format.dtype.itemsize
+    image_bytes = sum(prod(array.shape[1:]) for array in operands) * problem.operand_format.itemsize
     while images < batch and images * FAN_IN * image_bytes <= BATCH_BYTES:
         images *= FAN_IN
     return [slice(first, min(first + images, batch)) for first in range(0, max(1, batch), images)]

@@ -78,7 +78,7 @@ def peak_bytes(graph: Graph) -> int:
         outputs = () if step.op.id in inference.reasons else step.op.outputs
         for output in (inference.tensors[tensor.id] for tensor in outputs):
             if output.shape is not None and output.format is not None:
-                alive[output.id] = output.span(output.shape) * output.format.dtype.itemsize
+                alive[output.id] = output.span(output.shape) * output.format.itemsize
                 total += alive[output.id]
                 peak = max(peak, total)
         total -= sum(alive.pop(tensor, 0) for tensor in step.released if tensor not in kept)

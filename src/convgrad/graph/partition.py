@@ -274,7 +274,7 @@ def allocate(
     op: Op, tensor: LogicalTensor, shape: Shape, fmt: Format, memory_bytes: int = DEFAULT_LIMITS.memory_bytes
 ) -> Array:
     """Return an uninitialised array with the strides of a tensor, or row-major if the tensor has none."""
-    elements, size = tensor.span(shape), fmt.dtype.itemsize
+    elements, size = tensor.span(shape), fmt.itemsize
     if elements * size > memory_bytes:
         sentence = f"tensors must fit the memory_bytes that are left, {memory_bytes}; got {tensor}"
         raise op.refuse(f"{sentence}, {elements * size} bytes with its strides")

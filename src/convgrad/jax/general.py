@@ -138,7 +138,7 @@ def _in_phases(lhs: Array, rhs: Array, of: Window, dtype: DTypeLike) -> Array:
     """
     axis = max(range(len(of.strides)), key=lambda axis: (of.lhs_dilation[axis] > 1, of.strides[axis] > 1))
     phases = list(_phases(lhs, rhs, of, axis))
-    if len(phases) > 1 and lhs.dtype.itemsize < F32.dtype.itemsize:
+    if len(phases) > 1 and lhs.dtype.itemsize < F32.itemsize:
         lhs, rhs = (lax.convert_element_type(array, F32.dtype) for array in (lhs, rhs))
     results = []
     for first, step, last, window in phases:

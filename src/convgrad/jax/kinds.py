@@ -80,7 +80,7 @@ def _result_type(preferred: object, dtype: Dtype) -> Dtype:
 
 def _check_enabled(dtype: Dtype) -> None:
     """Raise if JAX would convert arrays of a type to a narrower type."""
-    if dtype.itemsize > F32.dtype.itemsize and not jax.config.jax_enable_x64 and dtype != np.complex64:
+    if dtype.itemsize > F32.itemsize and not jax.config.jax_enable_x64 and dtype != np.complex64:
         raise UnsupportedError(
             f"conv_general_dilated: {dtype} must be enabled in JAX. Use jax.config.update('jax_enable_x64', True)"
         )

@@ -91,7 +91,7 @@ class Site:
 def site(text: bytes) -> Site:
     """Return the call site that a text describes."""
     problem, threads = read(text)
-    shapes, item = operand_shapes(problem), problem.operand_format.dtype.itemsize
+    shapes, item = operand_shapes(problem), problem.operand_format.itemsize
     operands = (_strides(shape, item, order) for shape, order in zip(shapes, problem.operand_orders, strict=False))
-    result = _strides(problem.output_shape, problem.output_format.dtype.itemsize, problem.output_order)
+    result = _strides(problem.output_shape, problem.output_format.itemsize, problem.output_order)
     return Site(problem, threads, (*operands, result))

@@ -39,12 +39,12 @@ class Pass:
 def _weights_view(problem: Problem, strides_of: Mapping[str, Strides], out: Strides) -> WeightsNest:
     """Return the loop nest of a weight or bias gradient. Operands named ``ONES`` have strides of 0."""
     conv, names = conv_of(problem), PASSES[problem.solves_for].operands
-    rank, size = 2 + len(conv.axes), problem.operand_format.dtype.itemsize
+    rank, size = 2 + len(conv.axes), problem.operand_format.itemsize
     src, dst = (
         (0,) * rank if names[tensor] == ONES else _padded(strides_of[names[tensor]], rank, size)
         for tensor in ("src", "dst")
     )
-    return weights_nest(conv, src, dst, _padded(out, rank, problem.output_format.dtype.itemsize))
+    return weights_nest(conv, src, dst, _padded(out, rank, problem.output_format.itemsize))
 
 
 def _forward_view(problem: Problem, strides_of: Mapping[str, Strides], out: Strides) -> ForwardNest:
@@ -76,7 +76,7 @@ def view_of(problem: Problem, operands: Sequence[Strides], out: Strides) -> Any:
 
 def dense_strides(problem: Problem) -> tuple[Strides, ...]:
     """Return the strides in bytes of the operands and, last, of the output, if all are dense and row-major."""
-    size, output_size = problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize
+    size, output_size = problem.operand_format.itemsize, problem.output_format.itemsize
 
     def strides(tensor: Tensor, layout: str, bytes_each: int) -> Strides:
         return (

@@ -37,7 +37,7 @@ def checksum(problem: Problem, out: Any, begin: Place, end: Place) -> int:
     """Return the CRC-32 of the contents of ``out`` from the place ``begin`` to the place ``end``."""
     crc, tensor = 0, libraries.opened(out)
     out = out if tensor is None else tensor  # PyTorch does not convert tensors of bf16 and f8 to NumPy
-    step_bytes = max(STEP_BYTES, prod(chunks_of(out)) * problem.output_format.dtype.itemsize)
+    step_bytes = max(STEP_BYTES, prod(chunks_of(out)) * problem.output_format.itemsize)
     for region in _regions(problem, begin, end, step_bytes):
         crc = zlib.crc32(np.ascontiguousarray(out[region]).reshape(-1).view(np.uint8).data, crc)
     return crc
@@ -55,7 +55,7 @@ def _regions(problem: Problem, begin: Place, end: Place, step_bytes: int) -> Ite
 
 
 def _steps(problem: Problem, subproblem: SubProblem, step_bytes: int) -> Iterator[SubProblem]:
-    size = prod(written.stop - written.start for written in subproblem.writes) * problem.output_format.dtype.itemsize
+    size = prod(written.stop - written.start for written in subproblem.writes) * problem.output_format.itemsize
     image_bytes = size // len(subproblem.images)
     if image_bytes <= step_bytes or not subproblem.ranges:
         for some in _cut(subproblem.images, max(1, step_bytes // image_bytes)):

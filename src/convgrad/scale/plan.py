@@ -143,7 +143,7 @@ def _reads(problem: Problem, cut: Cut, sources: Sequence[OperandSource]) -> tupl
             for axis in spatial[:1]:
                 read_rows, once_rows = _sums(_touched(source, axis, rows_read(problem, tensor, some)) for some in bands)
             others = (axis for axis in range(len(region)) if axis not in (batch, *spatial[:1]))
-            size = prod(len(_touched(source, axis, region[axis])) for axis in others) * source.format.dtype.itemsize
+            size = prod(len(_touched(source, axis, region[axis])) for axis in others) * source.format.itemsize
             read, once = read + read_images * read_rows * size, once + once_images * once_rows * size
     return read, read - once
 

@@ -67,11 +67,11 @@ class OperandSource:
     @property
     def nbytes(self) -> int:
         """The bytes of the whole operand."""
-        return prod(self.shape) * self.format.dtype.itemsize
+        return prod(self.shape) * self.format.itemsize
 
     def bytes_of(self, region: Region) -> int:
         """Return the number of bytes of a region."""
-        return prod(len(range(interval.start, interval.stop)) for interval in region) * self.format.dtype.itemsize
+        return prod(len(range(interval.start, interval.stop)) for interval in region) * self.format.itemsize
 
     def of(self, array: Array) -> OperandSource:
         """Return a source of the same operand after it was read whole into an array."""

@@ -57,7 +57,7 @@ def takes_of(
     kept = sum(s.nbytes for s, t in zip(sources, problem.operands, strict=True) if t in ONCE and s.how != "in place")
     number = buffers(problem, cut, sources)
     piece = sum(room_bytes(problem, cut, sources, ("copied", "sliced")))
-    output = prod(problem.output_shape) * problem.output_format.dtype.itemsize
+    output = prod(problem.output_shape) * problem.output_format.itemsize
     sums = problem.solves_for in SUMMED
     result = ("the result", output)
     if target is not None:
@@ -67,7 +67,7 @@ def takes_of(
         (f"{number} piece{'s' * (number != 1)} of operands", number * piece),
         ("operands that are kept", kept),
         ("scratch", _scratch_bytes(problem, cut, sources, target, threads)),
-        ("sums", _sums(problem, cut) * prod(problem.output_shape) * F32.dtype.itemsize if sums else 0),
+        ("sums", _sums(problem, cut) * prod(problem.output_shape) * F32.itemsize if sums else 0),
         result,
     )
 
@@ -77,7 +77,7 @@ def _written_bytes(problem: Problem, cut: Cut) -> int:
         cut.subproblem(problem, cut.batches(problem)[0], cut.bands(problem)[0]) if cut.pieces(problem) else None
     )
     size = prod(written.stop - written.start for written in subproblem.writes) if subproblem else 0
-    return size * problem.output_format.dtype.itemsize
+    return size * problem.output_format.itemsize
 
 
 def _sums(problem: Problem, cut: Cut) -> int:

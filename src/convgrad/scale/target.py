@@ -83,7 +83,7 @@ def target_of(problem: Problem, out: object, sources: Sequence[OperandSource]) -
         name = f"{os.fspath(out)!r:.200}"
         is_zarr = name.endswith(".zarr'")
         make, mode = ("zarr.create_array", "") if is_zarr else ("numpy.lib.format.open_memmap", ", mode='w+'")
-        use = f"{make}({name}{mode}, shape={shape}, dtype={fmt.dtype.name!r})"
+        use = f"{make}({name}{mode}, shape={shape}, dtype={fmt.dtype_name!r})"
         accepted = "an array, a map of a file, or an object with out[region] = array"
         refuse("T5", operator, f"out must be {accepted}; got the name {name}. Use {use}")
     if not is_sliced(out):

@@ -201,5 +201,5 @@ def _channels(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> 
 
 
 def _check_size(op: Operator, shape: Shape) -> None:
-    if prod(max(extent, 1) for extent in shape) * F64.dtype.itemsize > S64_MAX:  # G10
+    if prod(max(extent, 1) for extent in shape) * F64.itemsize > S64_MAX:  # G10
         refuse("G10", op.name, f"a tensor's size in bytes must fit 63 bits; got canonical shape {shape}")

@@ -45,4 +45,4 @@ def moved_bytes(problem: Problem) -> int:
     """Return the number of bytes of the operands, except a bias, and of the result. Each array counts once."""
     elements = sum(prod(canonical_shape(problem.geometry, t)) for t in problem.operands if t != "bias")
     outputs = prod(canonical_shape(problem.geometry, problem.output))
-    return elements * problem.operand_format.dtype.itemsize + outputs * problem.output_format.dtype.itemsize
+    return elements * problem.operand_format.itemsize + outputs * problem.output_format.itemsize

@@ -305,7 +305,7 @@ def _uncompiled(function: Callable[P, Tensor], *args: P.args, **options: P.kwarg
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 # By type, the integers of its size, and the smallest of those that are the bits of a negative NaN.
 _NEGATIVE = {
-    dtype: (_INTEGERS[fmt.dtype.itemsize], -(fmt.spent or 2 ** (fmt.significand_bits - 1) - 1))
+    dtype: (_INTEGERS[fmt.itemsize], -(fmt.spent or 2 ** (fmt.significand_bits - 1) - 1))
     for dtype, fmt in FORMATS.items()
 }
 

@@ -17,7 +17,7 @@ from convgrad.formats import FORMATS
 Result = TypeVar("Result")
 
 LIBRARIES = (TORCH, JAX)
-_DTYPES = {library.dtypes + fmt.dtype.name: fmt for library in LIBRARIES for fmt in FORMATS.values()}
+_DTYPES = {library.dtypes + fmt.dtype_name: fmt for library in LIBRARIES for fmt in FORMATS.values()}
 
 
 def library_of(value: object) -> Library | None:

@@ -40,10 +40,10 @@ def read(described: object, operator: str, name: str) -> tuple[Array, int | None
         refuse("T1", operator, f"{name} must be a plain array; got a masked array, whose mask would be ignored")
     kind = fields["typestr"]
     check(isinstance(kind, str), "typestr must be a string", kind)
-    fmt = formats.BF16 if kind == formats.BF16.dtype.str else formats.named(kind)
+    fmt = formats.named(kind) or (formats.BF16 if kind == formats.BF16.dtype.str else None)
     if fmt is None or fmt.dtype.str != kind:  # T1
         refuse("T1", operator, f"{name} must be an array of f32, bf16 or f16; got the type string {shown(kind)}")
-    item, shape = fmt.dtype.itemsize, as_integers(fields["shape"]) or ()
+    item, shape = fmt.itemsize, as_integers(fields["shape"]) or ()
     are_extents = as_integers(fields["shape"]) is not None and min(shape, default=0) >= 0
     check(are_extents, "shape must be a tuple of non-negative integers", fields["shape"])
     dense = tuple(item * prod(shape[axis + 1 :]) for axis in range(len(shape)))

@@ -14,7 +14,7 @@ from convgrad.formats import FORMATS
 
 CPU, CUDA = 1, 2
 _UINT = 1
-_EXTENSIONS = {fmt.dtype.name: fmt for fmt in FORMATS.values() if fmt.is_extension}
+_EXTENSIONS = {fmt.dtype_name: fmt for fmt in FORMATS.values() if fmt.is_extension}
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 # The offset in bytes of the tensor in a capsule's struct, by the capsule's name. A versioned struct begins with
 # uint32 major, uint32 minor, void* manager_ctx, void* deleter, uint64 flags.

@@ -17,7 +17,7 @@ from convgrad.formats import FORMATS, LISTED, Format, of_dtype
 @cache
 def formats_of(torch: ModuleType) -> dict[object, Format]:
     """Return the number formats, keyed by PyTorch dtype."""
-    return {getattr(torch, fmt.dtype.name): fmt for fmt in FORMATS.values()}
+    return {getattr(torch, fmt.dtype_name): fmt for fmt in FORMATS.values()}
 
 
 def array_of(torch: ModuleType, tensor: Foreign) -> Array:
@@ -84,7 +84,7 @@ def tensor_of(array: Array) -> Foreign:
     """Return a tensor that shares an array's memory."""
     torch, fmt = TORCH.loaded, of_dtype(array.dtype)
     if fmt is not None and fmt.is_extension:
-        return torch.from_numpy(array.view(fmt.bits)).view(getattr(torch, fmt.dtype.name))
+        return torch.from_numpy(array.view(fmt.bits)).view(getattr(torch, fmt.dtype_name))
     return torch.from_numpy(array)
 
 

@@ -10,7 +10,7 @@ from convgrad.engines.llvm.emit import Function, Value
 from convgrad.formats import FORMATS, Format, store
 from convgrad.plan.machine import Isa
 
-BYTES = {fmt.name: fmt.dtype.itemsize for fmt in FORMATS.values()}
+BYTES = {fmt.name: fmt.itemsize for fmt in FORMATS.values()}
 STORED = {name: f"i{8 * size}" for name, size in BYTES.items()} | {"f32": "float", "f16": "half"}
 _NAN = {"float": "0x7FF8000000000000", "half": "0xH7E00", "i32": "2143289344"}
 

@@ -89,7 +89,7 @@ class LlvmEngine:
         assert fmt is not None, "operands are of a format"
         data, elements = data.astype(fmt.dtype, copy=False), out.size // max(1, len(out))
         tensors = (
-            Strided(fmt.name, 0, elements * fmt.dtype.itemsize),
+            Strided(fmt.name, 0, elements * fmt.itemsize),
             Strided(PER_ROW, 0, factors.itemsize),
             Strided(F32.name, 0, elements * out.itemsize),
         )

@@ -124,7 +124,7 @@ def products_of(problem: Problem, strides: tuple[Strides, ...]) -> tuple[Product
     """Return the products of a problem; ``strides`` are those of its operands and, last, of its output, in bytes."""
     conv, names = conv_of(problem), PASSES[problem.solves_for].operands
     rank = 2 + len(conv.axes)
-    size, out_size = problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize
+    size, out_size = problem.operand_format.itemsize, problem.output_format.itemsize
     strides_of: dict[str, Strides] = {
         name: _elements(steps, size, rank) for name, steps in zip(problem.operands, strides, strict=False)
     }

@@ -89,7 +89,7 @@ def refusal(problem: Problem, strides: Sequence[Strides] = ()) -> str:
     shapes = canonical_shapes(problem)
     if any(len(shape) > 2 + AXES for shape in shapes):
         return "kernels for GPUs have at most three spatial axes"
-    sizes = [problem.operand_format.dtype.itemsize] * (len(shapes) - 1) + [problem.output_format.dtype.itemsize]
+    sizes = [problem.operand_format.itemsize] * (len(shapes) - 1) + [problem.output_format.itemsize]
     spans = []
     for shape, steps, size in zip(shapes, strides, sizes, strict=False):
         axes = [(extent - 1, abs(step)) for extent, step in zip(shape, steps, strict=True) if extent > 1]
@@ -147,7 +147,7 @@ class _Planner:
         packed = 0
         if self._packs(product):
             blocks = -(-len(product.terms) * product.columns.extent // SINGLE_THREADS)
-            size = self.problem.operand_format.dtype.itemsize
+            size = self.problem.operand_format.itemsize
             packed = _aligned(size * product.groups * len(product.terms) * product.columns.extent)
             pack = PackSpec(operands=self.problem.operand_format.name)
             self._launch(Launch(pack, (blocks, product.groups, 1), 0), pack_table(product))

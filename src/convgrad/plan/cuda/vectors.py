@@ -18,7 +18,7 @@ OF_A, OF_B = 0, 1  # columns of a table of terms
 
 def are_aligned(problem: Problem, addresses: Iterable[int]) -> bool:
     """Return whether the addresses of a call's arrays are aligned, as ``plan`` defines it."""
-    size = WIDTH * max(problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize)
+    size = WIDTH * max(problem.operand_format.itemsize, problem.output_format.itemsize)
     return not any(address % size for address in addresses)
 
 

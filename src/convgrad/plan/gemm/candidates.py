@@ -54,7 +54,7 @@ def transposed_unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str
     other = view.transposed_gemm
     if other is None:
         return "an image is not one matrix product"
-    together = view.out[1] != other.out[1] == problem.output_format.dtype.itemsize
+    together = view.out[1] != other.out[1] == problem.output_format.itemsize
     return "" if together else "positions of the output are not contiguous"
 
 
@@ -153,7 +153,7 @@ def may_be_padded(view: ForwardNest) -> bool:
 
 def contiguous_axes(view: ForwardNest, operand: str, output: str) -> tuple[Operand, Operand, str]:
     """Return A and B of a nest, both packed, and the contiguous axis of the output."""
-    size, out_size = FORMATS[operand].dtype.itemsize, FORMATS[output].dtype.itemsize
+    size, out_size = FORMATS[operand].itemsize, FORMATS[output].itemsize
     last_axis = view.axes[-1]
     a = Operand(*positions_axis(last_axis.data, size))
     if view.data[1] == size or view.channels == 1:

@@ -53,12 +53,12 @@ class Model:
         """Return the predicted times of a kernel on one thread, for a size of output blocks in positions."""
         results = view.positions * view.groups * view.n
         store = results * (
-            machine.traffic_ns(FORMATS[spec.output].dtype.itemsize)
+            machine.traffic_ns(FORMATS[spec.output].itemsize)
             if self.stores and spec.out == CHANNELS
             else _store_ns(machine, spec, _line(view, block))
         )
         if self.transposed:
-            store += _scattered_ns(machine, spec, results * FORMATS[spec.output].dtype.itemsize)
+            store += _scattered_ns(machine, spec, results * FORMATS[spec.output].itemsize)
         cycles, b_ns = self.cycles(view, machine, spec, block), self._b_ns(view, machine, spec)
         data, *once = _a_ns(view, machine, spec, block)
         return Costs(spec, operands, cycles * machine.cycle_ns, store, data, b_ns, *once)
@@ -66,7 +66,7 @@ class Model:
     def _b_ns(self, view: ForwardNest, machine: Machine, spec: GemmSpec) -> float:
         """Return the time in ns to read B from memory and to pack it."""
         k = view.groups * view.taps * view.k
-        size = FORMATS[spec.operand].dtype.itemsize * k * view.n
+        size = FORMATS[spec.operand].itemsize * k * view.n
         if spec.b.in_place:
             return machine.traffic_ns(size)
         pack = k * spec.packed_columns(view.n) * (pack_ns(machine, spec.b.contiguous) + paired_ns(spec.k_per_add))
@@ -131,7 +131,7 @@ def _in_squares(spec: GemmSpec, line: int) -> float:
 
 def _store_ns(machine: Machine, spec: GemmSpec, line: int) -> float:
     """Return the time to store one output, in ns; ``line`` outputs of a block are contiguous."""
-    traffic = machine.traffic_ns(FORMATS[spec.output].dtype.itemsize)
+    traffic = machine.traffic_ns(FORMATS[spec.output].itemsize)
     if spec.out == SPATIAL:
         transposed = constants.COLLECTED_STORE_FACTOR * machine.store_rows_ns * _in_squares(spec, line)
         return transposed + traffic + machine.traffic_ns(shared.SEGMENT_BYTES) / line
@@ -148,7 +148,7 @@ def _a_ns(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tuple[int,
     read_inputs = inputs * prod(_halo(axis, size) for axis, size in zip(view.axes, block, strict=True))
     if view.merged > 1 and spec.scatters_panels:
         read_inputs = inputs  # blocks have few lines, so that those of the previous block are still in the cache
-    read = machine.traffic_ns(FORMATS[spec.operand].dtype.itemsize) * spec.a.stride  # reads bring whole cache lines
+    read = machine.traffic_ns(FORMATS[spec.operand].itemsize) * spec.a.stride  # reads bring whole cache lines
     pack = pack_ns(machine, spec.a.contiguous) + paired_ns(spec.k_per_add)
     if spec.amx_tiles and spec.a.contiguous == CHANNELS:
         pack = constants.TILES_COPY_NS

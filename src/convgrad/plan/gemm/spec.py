@@ -128,7 +128,7 @@ class GemmSpec:
     @property
     def operand_bytes(self) -> int:
         """The bytes of an element of A or B in memory."""
-        return FORMATS[self.operand].dtype.itemsize
+        return FORMATS[self.operand].itemsize
 
     @property
     def reads_pairs(self) -> bool:

@@ -50,7 +50,7 @@ def _costs(
     adds = inputs * rows * chain_adds(gemm.filled(view.k), gemm.k_per_add, machine)
     compute = adds * cycles / gemm.width * machine.cycle_ns
     paired = paired_ns(gemm.k_per_add)
-    read = pack_ns(machine, gemm.b.contiguous) + paired + machine.traffic_ns(FORMATS[gemm.operand].dtype.itemsize)
+    read = pack_ns(machine, gemm.b.contiguous) + paired + machine.traffic_ns(FORMATS[gemm.operand].itemsize)
     store = store_ns(machine, STRIDED if spec.out == STRIDED else CHANNELS)
     add_ns = view.existing_taps * view.n / gemm.isa.lanes * constants.ADD_NS + view.positions * view.n * store
     a_ns, b_ns = rows * view.k * (pack_ns(machine, gemm.a.contiguous) + paired), inputs * view.k * read

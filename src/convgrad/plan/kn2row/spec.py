@@ -131,7 +131,7 @@ def _spec(problem: Problem, view: ForwardNest, isa: Isa, max_rows: int, vectors:
     rows, last_axis = rows_of(view), view.axes[-1]
     heights = range(max(1, max_rows - constants.FEWER_ROWS_POSITIONS), max_rows + 1)
     mr = min(heights, key=lambda height: (tiles(rows, height, vectors)[2], -height))
-    size, stored = operand.dtype.itemsize, output.dtype.itemsize
+    size, stored = operand.itemsize, output.itemsize
     _, _, of_k = view.weights
     taps = tap_loops(view)[-1][1]
     # The GEMM is transposed. A is the weights, whose taps are its positions. B is the data, and its N is positions.

@@ -36,7 +36,7 @@ def costs(problem: Problem, nest: WeightsNest, machine: Machine, spec: SplitKSpe
         "src": conv.batch * conv.src_channels * prod(min(axis.src, axis.span) for axis in conv.axes),
         "dst": conv.batch * conv.positions * conv.dst_channels,
     }
-    read_ns = machine.traffic_ns(problem.operand_format.dtype.itemsize)  # packing reads memory
+    read_ns = machine.traffic_ns(problem.operand_format.itemsize)  # packing reads memory
     pack_a, pack_b = (_pack_ns(machine, spec, operand) + read_ns for operand in (spec.a, spec.b))
     compute = _compute_ns(nest, machine, spec, operands)
     return Costs(spec, operands, compute, store, pack_a * elements[a], pack_b * elements[b])
@@ -46,13 +46,13 @@ def timed(
     costs: Costs, problem: Problem, nest: WeightsNest, machine: Machine, threads: int
 ) -> Iterator[tuple[float, Division]]:
     """Yield the predicted time in ns of each way to cut a kernel's work, and the cut."""
-    for cut in cuts(nest, machine, costs.spec, costs.operands, threads, problem.operand_format.dtype.itemsize):
+    for cut in cuts(nest, machine, costs.spec, costs.operands, threads, problem.operand_format.itemsize):
         yield _time_ns(costs, problem, nest, machine, cut), cut
 
 
 def _time_ns(costs: Costs, problem: Problem, nest: WeightsNest, machine: Machine, cut: Division) -> float:
     """Return the time of a division of the work in ns. Each part of A packs B again; cache blocks overlap in src."""
-    spec, largest, size = costs.spec, cut.largest, problem.operand_format.dtype.itemsize
+    spec, largest, size = costs.spec, cut.largest, problem.operand_format.itemsize
     chains = cut.loops["chains_a_cache_block"]
     if SPATIAL in (spec.a.contiguous, spec.b.contiguous):
         in_order, piece = chains == 0, chains * BLOCK
@@ -185,7 +185,7 @@ def _depthwise_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: S
     elements = conv.batch * (
         conv.positions + prod(min(a.src, a.dst * a.stride + a.effective_kernel) for a in conv.axes)
     )
-    read = machine.traffic_ns(elements * conv.groups * problem.operand_format.dtype.itemsize)
+    read = machine.traffic_ns(elements * conv.groups * problem.operand_format.itemsize)
     held = lines_held(machine.l1_bytes, nest.dst_strides[-1])
     if min(inner.dst, constants.DEPTHWISE_POSITIONS) * (micro_tile.outer_taps + 1) > held:
         compute *= constants.DEPTHWISE_REREAD_FACTOR
@@ -202,7 +202,7 @@ def stored_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: Split
         next_b = channels["dst"] * dst
     line = conv.taps if spec.micro_tile.taps == 1 else spec.micro_tile.taps
     next_tap = next((step for step in reversed(taps) if step), 0) if line >= constants.MIN_STORE_LINE else 0
-    size, ways = problem.output_format.dtype.itemsize, {CHANNELS: next_b, SPATIAL: next_a, TAPS: next_tap}
+    size, ways = problem.output_format.itemsize, {CHANNELS: next_b, SPATIAL: next_a, TAPS: next_tap}
     way = next((name for name, step in ways.items() if step == size), STRIDED)
     return store_ns(machine, way) * conv.dst_channels * channels["src"] * conv.taps
 

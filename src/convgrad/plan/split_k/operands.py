@@ -63,7 +63,7 @@ def contiguous_axis(problem: Problem, nest: WeightsNest, tensor: str) -> tuple[s
 
     A tensor with one channel has contiguous channels.
     """
-    size, conv = problem.operand_format.dtype.itemsize, nest.conv
+    size, conv = problem.operand_format.itemsize, nest.conv
     channels = conv.src_channels if tensor == "src" else conv.dst_channels
     if nest.strides(tensor)[1] == size or channels == 1:
         return CHANNELS, 1

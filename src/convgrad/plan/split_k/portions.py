@@ -114,7 +114,7 @@ def costs(problem: Problem, nest: WeightsNest, machine: Machine, spec: SplitKSpe
             block = adds * step_cycles(micro_tile.mr, micro_tile.nr) + end
     push = constants.PORTIONS_PUSH_CYCLES * micro_tile.mr * micro_tile.nr
     cycles = groups * a * b * taps * (portions * block + leaves * nest.chains * push)
-    read_ns = machine.traffic_ns(problem.operand_format.dtype.itemsize)
+    read_ns = machine.traffic_ns(problem.operand_format.itemsize)
     elements = {"src": conv.src_channels * conv.taps, "dst": conv.dst_channels}
     pack_a, pack_b = (
         (pack_ns + read_ns) * elements[tensor] * portions * SPLIT_TERMS
@@ -135,7 +135,7 @@ def timed(
     costs: Costs, problem: Problem, nest: WeightsNest, machine: Machine, threads: int
 ) -> Iterator[tuple[float, Division]]:
     """Yield the predicted time in ns of each way to cut a kernel's work, and the cut."""
-    for cut in cuts(nest, machine, costs.spec, costs.operands, threads, problem.operand_format.dtype.itemsize):
+    for cut in cuts(nest, machine, costs.spec, costs.operands, threads, problem.operand_format.itemsize):
         _, a_parts, b_parts, tap_parts, _ = cut.parts
         again = [1 if operand.moves else tap_parts for operand in (costs.spec.a, costs.spec.b)]
         alone = costs.compute_ns + costs.store_ns + costs.a_ns * b_parts * again[0] + costs.b_ns * a_parts * again[1]
@@ -198,7 +198,7 @@ def schedule(nest: WeightsNest, plan: SplitKPlan, accumulate: bool) -> Schedule:
         "leaves": leaves,
         "levels": levels,
         "leaf_levels": tree.levels_of(leaves),
-        "taps_contiguous": int(contiguous(tables["outs"], FORMATS[spec.output].dtype.itemsize)),
+        "taps_contiguous": int(contiguous(tables["outs"], FORMATS[spec.output].itemsize)),
         "accumulate": int(accumulate),
         "portions": int(_portions(terms).sum()),
         "padded": int(positions["padded"][0]),
@@ -299,7 +299,7 @@ def _segments(places: Ints, within: Ints, stride: int) -> tuple[Ints, int]:
     >>> _segments(np.array([0, 2, 4, *[100, 102] * 14, 0]), np.array([1] * 5 + [0] * 27), 1)[0].tolist()
     [[0, 7], [94, 4294967288]]
     """
-    portions, step = places.reshape(-1, SPLIT_TERMS), stride * BF16.dtype.itemsize
+    portions, step = places.reshape(-1, SPLIT_TERMS), stride * BF16.itemsize
     begins = np.diff(portions, axis=1, prepend=portions[:, :1] - 1) != step
     begins &= within.reshape(portions.shape) != 0
     number = np.cumsum(begins, axis=1) - 1

@@ -116,7 +116,7 @@ def schedule(nest: WeightsNest, plan: SplitKPlan, accumulate: bool) -> Schedule:
         "leaves": leaves,
         "levels": levels,
         "leaf_levels": tree.levels_of(leaves),
-        "taps_contiguous": int(contiguous(taps["outs"], FORMATS[spec.output].dtype.itemsize)),
+        "taps_contiguous": int(contiguous(taps["outs"], FORMATS[spec.output].itemsize)),
         "accumulate": int(accumulate),
     }
     if spec.k_per_add == 2:

@@ -116,7 +116,7 @@ class SpatialStencilSpec:
     @property
     def tap_bytes(self) -> int:
         """The bytes from a tap to the next in packed weights."""
-        return self.k_steps * self.k_per_add * FORMATS[self.packed].dtype.itemsize
+        return self.k_steps * self.k_per_add * FORMATS[self.packed].itemsize
 
     @property
     def pairs(self) -> bool:
@@ -160,7 +160,7 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
         return "blocks have two chains"
     if view.groups == 1 and view.n % RESULTS[0]:
         return f"output channels are not a multiple of {RESULTS[0]}"
-    if (last_axis.data, last_axis.out) != (problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize):
+    if (last_axis.data, last_axis.out) != (problem.operand_format.itemsize, problem.output_format.itemsize):
         return "positions are not contiguous"
     if reason := _too_many_phases(view):
         return reason

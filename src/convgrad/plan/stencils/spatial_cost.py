@@ -19,7 +19,7 @@ def alone(problem: Problem, view: ForwardNest, machine: Machine, spec: SpatialSt
     """Return the predicted times of a spatial stencil on one thread. The time to pack weights is neglected."""
     lines, last_axis, footprint = view.axes[-2], view.axes[-1], spec.footprint
     pieces = ceil(last_axis.extent / spec.line_outputs) * ceil(view.n / spec.results)
-    size = FORMATS[spec.operand].dtype.itemsize
+    size = FORMATS[spec.operand].itemsize
     loaded = len(footprint.loads(spec.isa.lanes, spec.vectors)) * ceil(footprint.apart * size / F32_BYTES) * view.k
     k_adds = spec.k_steps * (machine.pair_adds if spec.k_per_add == 2 else 1.0)
     used = sum(taps.number for taps in footprint.last) * k_adds * spec.results
@@ -34,7 +34,7 @@ def alone(problem: Problem, view: ForwardNest, machine: Machine, spec: SpatialSt
         cycles += ceil(len(part.positions) / spec.lines) * tile
     outer = view.groups * prod(axis.extent for axis in view.axes[:-2])
     data_bytes = outer * lines.inputs * last_axis.inputs * view.k * size
-    out = view.positions * view.groups * view.n * FORMATS[spec.output].dtype.itemsize
+    out = view.positions * view.groups * view.n * FORMATS[spec.output].itemsize
     traffic = machine.traffic_ns(data_bytes + out)
     return Costs(spec, operands, outer * pieces * cycles * machine.cycle_ns, traffic, 0.0, 0.0)
 

@@ -84,7 +84,7 @@ class WinogradPlan(Chosen):
 
 def old_values(problem: Problem) -> dict[str, int]:
     """Return {"old": bytes of a copy of the old output}, or an empty dict if the call does not accumulate."""
-    bytes_each = problem.output_format.dtype.itemsize
+    bytes_each = problem.output_format.itemsize
     return {"old": prod(canonical_shape(problem.geometry, problem.output)) * bytes_each} if problem.accumulate else {}
 
 

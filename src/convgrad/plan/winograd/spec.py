@@ -64,7 +64,7 @@ class WinogradSpec:
     @property
     def element_bytes(self) -> int:
         """The bytes of an element of the operands."""
-        return FORMATS[self.operands].dtype.itemsize
+        return FORMATS[self.operands].itemsize
 
 
 def spec_of(problem: Problem, isa: Isa, strides: Mapping[str, Ints], plan: WinogradPlan) -> WinogradSpec:
@@ -72,7 +72,7 @@ def spec_of(problem: Problem, isa: Isa, strides: Mapping[str, Ints], plan: Winog
     operands, output = problem.operand_format, problem.output_format
     tensors, sizes = (DATA[problem.solves_for], SECOND[problem.solves_for], "out"), (operands, operands, output)
     a, b, out = (
-        _contiguous(strides[tensor], fmt.dtype.itemsize, names, plan.transforms.taps)
+        _contiguous(strides[tensor], fmt.itemsize, names, plan.transforms.taps)
         for tensor, fmt, names in zip(tensors, sizes, CONTIGUOUS[problem.solves_for], strict=True)
     )
     rows, columns = ((axis.tile, axis.taps) for axis in plan.transforms.axes)

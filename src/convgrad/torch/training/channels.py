@@ -297,8 +297,8 @@ def _coefficient_layout(
         elif kind == _OF_IMAGES:
             tensors.append(Strided(F64.name, channels * _F64_BYTES, length * _F64_BYTES))
         else:
-            tensors.append(Strided(kind, 0, length * FORMATS[kind].dtype.itemsize))
+            tensors.append(Strided(kind, 0, length * FORMATS[kind].itemsize))
     for fmt in results:
-        size = FORMATS[fmt].dtype.itemsize
+        size = FORMATS[fmt].itemsize
         tensors.append(Strided(fmt, channels * size, length * size))
     return tuple(tensors), (prod(images), groups, length)

@@ -66,11 +66,11 @@ class Tensor:
     @property
     def size_bytes(self) -> int:
         """The bytes of the array in the file, or of its dense copy if that is larger because of a stride of 0."""
-        return max(self.span, prod(self.dims)) * self.format.dtype.itemsize
+        return max(self.span, prod(self.dims)) * self.format.itemsize
 
     def read(self) -> Array:
         """Return the array, a strided view of the file's elements."""
-        itemsize, span = self.format.dtype.itemsize, self.span
+        itemsize, span = self.format.itemsize, self.span
         with opened(self.file) as file:
             size = os.fstat(file.fileno()).st_size
             if size != span * itemsize:

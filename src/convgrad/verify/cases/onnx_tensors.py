@@ -51,7 +51,7 @@ class OnnxTensor:
     @property
     def size_bytes(self) -> int:
         """The size of the array in bytes."""
-        return prod(self.shape) * self.format.dtype.itemsize
+        return prod(self.shape) * self.format.itemsize
 
     def read(self) -> Array:
         """Return the array, or raise FileError if its elements contradict its dims."""
