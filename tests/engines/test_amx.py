@@ -151,7 +151,7 @@ def test_fma_kernels_have_the_bits_of_the_model(monkeypatch: pytest.MonkeyPatch)
     for row in rows:
         row.ns()
         assert row.right(), row
-    chains = [row for row in rows if row.one and row.one.order == amx_speeds.CHAIN]
+    chains = [row for row in rows if getattr(row.one, "order", "") == amx_speeds.CHAIN]
     assert chains
     for row in chains:
         assert (row.c != amx_speeds.modelled(row.a, row.b)).any()

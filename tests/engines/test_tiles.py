@@ -15,8 +15,9 @@ import pytest
 import convgrad
 from convgrad.engines.llvm import amx, isas, jit, tiles, tried
 from convgrad.engines.llvm.driver import module_of
+from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.intrinsics import high_sum, low_sum
-from convgrad.engines.llvm.tiles import MODELLED, configuration
+from convgrad.engines.llvm.tiles import MODELLED, TileProduct, configuration
 from convgrad.formats import F32
 from convgrad.notation import problem as problem_of
 from convgrad.plan.gemm.spec import GemmPlan, GemmSpec
@@ -56,6 +57,35 @@ ROLES = ("dst", "src")
 TYPES = (("bf16", "bf16"), ("bf16", "f32"), ("bf16", "f16"))
 DATA = ("normal", "tiny", "not finite")
 TINY = 2.0**-110  # a factor with which vectors multiply, because exponents are too small for tiles
+
+
+class Recorded:
+    """Tiles that record whether they hold values, and how many of A and B do."""
+
+    def __init__(self, f: Function) -> None:
+        self.held: set[int] = set()
+        self.most = self.products = 0
+
+    def load(self, tile: int, place: Value, step: Value) -> None:
+        assert tile not in self.held
+        self.held.add(tile)
+        self.most = max(self.most, len(self.held))
+
+    def multiply(self, c: int, a: int, b: int) -> None:
+        assert {a, b} <= self.held
+        self.products += 1
+
+    def zero(self, tile: int) -> None:
+        self.held.remove(tile)
+
+
+@pytest.mark.parametrize(("of_a", "of_b", "most"), [(1, 1, 2), (1, 2, 2), (2, 1, 2), (2, 2, 3)])
+def test_a_tile_is_free_after_its_last_use(monkeypatch: pytest.MonkeyPatch, of_a: int, of_b: int, most: int) -> None:
+    monkeypatch.setitem(tiles.TILES, "recorded", Recorded)
+    f = Module().function("f", a="ptr", b="ptr")
+    product = TileProduct(f, "recorded", (16,) * of_a, of_b)
+    product.multiply([f.a] * of_a, f.value(64), f.b, 64)
+    assert (product.tiles.held, product.tiles.most, product.tiles.products) == (set(), most, of_a * of_b)
 
 
 def of_tiles(problem: Problem, operands: Sequence[Array], out: Array, isa: Isa) -> list[GemmPlan]:
@@ -175,7 +205,7 @@ def test_what_is_not_tiled() -> None:
 
 
 def test_the_inner_loop_is_ideal() -> None:
-    """Four products of tiles take two tiles of A and two of B, which are loaded once."""
+    """Four products of tiles take two tiles of A and two of B, each loaded once, before its first product."""
     spec = GemmSpec(
         ISAS["amx"], "bf16", "bf16", 32, 2, True, 2, Operand(CHANNELS), Operand(STRIDED), CHANNELS,
         k_per_add=2, chains=2, amx_tiles=True,
@@ -183,7 +213,7 @@ def test_the_inner_loop_is_ideal() -> None:
     text = jit.assembly(module_of(spec), ISAS["amx"])
     body = text[text.index("tile32_2:") :].split("tdpbf16ps")
     assert len(body) > 4
-    assert [piece.count("tileload") for piece in body[1:4]] == [0, 0, 0]
+    assert [piece.count("tileload") for piece in body[1:4]] == [1, 1, 0]
     assert "vmovups" not in body[1] + body[2] + body[3]
 
 
