@@ -59,6 +59,14 @@ def test_bf16_with_amx_is_as_the_page_says(tables_of: Callable[..., Tables]) -> 
     forward, data, weights = (cell(tables, "bf16", "dense", direction, "NXC").split(",")[0] for direction in PASSES)
     means = f"{forward} for forward passes, {data} for data gradients and {weights} for weight gradients"
     assert f"mean ratios of dense layers are {means}" in words
+    states = []
+    for state in ("fast", "slow"):
+        rows = [row for row in rows_of("shared_core.csv") if row["state"] == state]
+        forward, data, weights = (
+            geometric_mean(float(row["ratio"]) for row in rows if row["direction"] == direction) for direction in PASSES
+        )
+        states.append(f"{forward:.2f}, {data:.2f} and {weights:.2f} while tiles are {state}")
+    assert f"On one thread, they are {'. They are '.join(states)}." in words
 
 
 def test_predictions_are_counted() -> None:
