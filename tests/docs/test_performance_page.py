@@ -61,11 +61,9 @@ def test_bf16_with_amx_is_as_the_page_says(tables_of: Callable[..., Tables]) -> 
     assert f"mean ratios of dense layers are {means}" in words
     states = []
     for state in ("fast", "slow"):
-        rows = [row for row in rows_of("shared_core.csv") if row["state"] == state]
-        forward, data, weights = (
-            geometric_mean(float(row["ratio"]) for row in rows if row["direction"] == direction) for direction in PASSES
-        )
-        states.append(f"{forward:.2f}, {data:.2f} and {weights:.2f} while tiles are {state}")
+        rows = [(row["direction"], float(row["ratio"])) for row in rows_of("shared_core.csv") if row["state"] == state]
+        means = [f"{geometric_mean(ratio for name, ratio in rows if name == direction):.2f}" for direction in PASSES]
+        states.append(f"{means[0]}, {means[1]} and {means[2]} while tiles are {state}")
     assert f"On one thread, they are {'. They are '.join(states)}." in words
 
 

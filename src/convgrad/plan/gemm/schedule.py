@@ -51,7 +51,7 @@ PAIRS = Record(  # additional arguments of kernels with bf16 pairs
     "min_sum", "paths",  # the smallest exponent sum that allows pairs; address of the counters ``PATHS``
     "min_at",  # offset in scratch of the minimum exponent of A in an output block
     "tiles_at",  # offset in scratch of the rows of micro-tiles for which tiles of AMX are configured; 0: for none
-    "padded_bytes", "maxima_at",  # bytes of an output block's padded A; offset in scratch of the maxima of packed B
+    "maxima_at",  # offset in scratch of the maxima of packed B
     addresses=("paths",),
 )  # fmt: skip
 LINE = Record("source", "to", "count")  # a task that packs A: byte offsets in memory and in packed A, positions
@@ -141,7 +141,6 @@ def schedule(view: ForwardNest, plan: GemmPlan, accumulates: bool, segment: Reco
     }
     if spec.k_per_add == 2:
         add_condition(tables, numbers)
-        numbers["padded_bytes"] = a_bytes
     if not plan.packed_once:
         return Schedule(tables, numbers | {"packs": 1}, size)
     tables["packing"] = _packing(view, row)

@@ -246,19 +246,40 @@ def _read_a(f: Function, spec: GemmSpec, a: Named, axes: Sequence[Named], block:
 def _pad(
     f: Function, a: Named, axes: Sequence[Named], block: Sequence[Named], begin: Value
 ) -> tuple[list[Named], Value]:
-    """Fill the packed A of an output block with zeros.
+    """Fill the padding in the packed A of an output block with zeros.
 
     Return the block's positions of A that are not padding, and the address of the first one in packed A.
     """
-    with f.loop(a.padded_bytes >> (LINE_BYTES.bit_length() - 1), to=begin) as line:
-        f.store(f.zeros(f"<{LINE_BYTES} x i8>"), line.to)
-        line.next(to=f.at(line.to, LINE_BYTES))
-    existing = []
+    existing, before = [], []
     for axis, row in zip(axes, block, strict=True):
         first = f.max(row.first, 0)
         existing.append(row.but(first=first, count=f.min(row.first + row.count, axis.inputs) - first))
-        begin = f.at(begin, (first - row.first) * axis.step)
-    return existing, begin
+        before.append(first - row.first)
+
+    def fill(at: int, to: Value, exists: Value) -> None:
+        """Fill the padding of lines: positions before and after those that exist, or the whole line."""
+        step, count = axes[at].step, block[at].count
+        first = f.select(exists, f.min(before[at], count), count)
+        after = f.max(f.min(first + existing[at].count, count), first)
+        if at == len(axes) - 1:
+            _clear(f, to, first * step)
+            _clear(f, f.at(to, after * step), (count - after) * step)
+            return
+        with f.loop(count, to=to) as line:
+            there = (line.index >= first) & (line.index < after)
+            fill(at + 1, line.to, exists & there)
+            line.next(to=f.at(line.to, step))
+
+    fill(0, begin, f.compare("eq", f.value(0), 0))
+    offset = sum((positions * axis.step for positions, axis in zip(before, axes, strict=True)), f.value(0))
+    return existing, f.at(begin, offset)
+
+
+def _clear(f: Function, begin: Value, size: Value) -> None:
+    """Set the cache lines of ``size`` bytes to zeros."""
+    with f.loop(size >> (LINE_BYTES.bit_length() - 1), to=begin) as line:
+        f.store(f.zeros(f"<{LINE_BYTES} x i8>"), line.to)
+        line.next(to=f.at(line.to, LINE_BYTES))
 
 
 def _each_line(
