@@ -10,6 +10,7 @@ SET_WAYS = Count(8, "lines", "lines of a set of the first cache; 12 on some proc
 OUTPUT_CONFLICT_FACTOR = Rate(1.03, "times", "time of micro-tiles whose rows of the output replace each other in a set")
 MIN_EXPONENT_NS = Rate(0.015, "ns", "search for the minimum exponent, per element that is read in place")
 MICRO_TILE_ROW_CYCLES = Rate(6.0, "cycles", "start and store of a micro-tile's row, per panel")
+TILES_L2_FACTOR = Count(2, "times", "second cache of processors with tiles of AMX, compared with ``Machine.l2_bytes``")
 PANELS_SHARE = Rate(0.5, "of the second cache", "maximum weights that are packed at a time")
 PANELS_BYTES = Count(16 << 20, "bytes", "maximum weights that are packed at a time, if A is packed again for each part")
 PANEL_L2_MISS_FACTOR = Rate(0.5, "times", "additional time per second cache by which a panel exceeds its share")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, gcd, inf, prod
 from typing import Any
 
@@ -30,11 +30,12 @@ class Model:
 
     def alone(self, problem: Problem, view: ForwardNest, machine: Machine, spec: GemmSpec, operands: Operands) -> Costs:
         """Return the predicted times of a kernel on one thread, with all positions in one output block."""
-        return self.costs(view, machine, spec, operands, tuple(axis.extent for axis in view.axes))
+        whole = tuple(axis.extent for axis in view.axes)
+        return self.costs(view, _with_its_cache(machine, spec), spec, operands, whole)
 
     def timed(self, costs: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
         """Yield the predicted time and the cut, for each way to cut a kernel's work."""
-        along = tiled_axis(view.axes, costs.spec)
+        along, machine = tiled_axis(view.axes, costs.spec), _with_its_cache(machine, costs.spec)
         by_block: dict[tuple[int, ...], tuple[Costs, float]] = {}
         panel = read_bytes(view, costs.spec)
         (vectors, count), *last = _widths(view, costs.spec)
@@ -71,6 +72,11 @@ class Model:
             return machine.traffic_ns(size)
         pack = k * spec.packed_columns(view.n) * (pack_ns(machine, spec.b.contiguous) + paired_ns(spec.k_per_add))
         return pack + (_scattered_ns(machine, spec, size) if self.transposed else machine.traffic_ns(size))
+
+
+def _with_its_cache(machine: Machine, spec: GemmSpec) -> Machine:
+    """Return the machine that a kernel runs on: processors with tiles of AMX have a larger second cache."""
+    return replace(machine, l2_bytes=constants.TILES_L2_FACTOR * machine.l2_bytes) if spec.amx_tiles else machine
 
 
 def time_ns(costs: Costs, panel: int, groups: int, machine: Machine, cut: Division, uneven: tuple[float, ...]) -> float:
