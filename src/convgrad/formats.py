@@ -96,20 +96,10 @@ F32 = Format("f32", "float32", 4, 24, -126, 127, aliases=_names("FLOAT F32 float
 BF16 = Format("bf16", "bfloat16", 2, 8, -126, 127, is_extension=True, aliases=_names("BFLOAT16 BF16 bfloat16 bf16"))
 F16 = Format("f16", "float16", 2, 11, -14, 15, aliases=_names("FLOAT16 F16 half f16"))
 F64 = Format("f64", "float64", 8, 53, -1022, 1023, aliases=_names("DOUBLE F64 double f64"))
-F8_E4M3 = Format(  # without infinities: a value beyond the largest number becomes NaN
-    "f8_e4m3",
-    "float8_e4m3fn",
-    1,
-    4,
-    -6,
-    8,
-    spent=1,
-    is_extension=True,
-    aliases=_names("FLOAT8E4M3FN F8_E4M3 fp8_e4m3 f8e4m3fn"),
-)
-F8_E5M2 = Format(
-    "f8_e5m2", "float8_e5m2", 1, 3, -14, 15, is_extension=True, aliases=_names("FLOAT8E5M2 F8_E5M2 fp8_e5m2 f8e5m2")
-)
+_OF_E4M3, _OF_E5M2 = _names("FLOAT8E4M3FN F8_E4M3 fp8_e4m3 f8e4m3fn"), _names("FLOAT8E5M2 F8_E5M2 fp8_e5m2 f8e5m2")
+# Without infinities: a value beyond the largest number becomes NaN.
+F8_E4M3 = Format("f8_e4m3", "float8_e4m3fn", 1, 4, -6, 8, spent=1, is_extension=True, aliases=_OF_E4M3)
+F8_E5M2 = Format("f8_e5m2", "float8_e5m2", 1, 3, -14, 15, is_extension=True, aliases=_OF_E5M2)
 
 FORMATS = {f.name: f for f in (F32, BF16, F16, F64, F8_E4M3, F8_E5M2)}
 LISTED = " or ".join(", ".join(FORMATS).rsplit(", ", 1))  # in messages
@@ -121,7 +111,7 @@ _UNSIGNED_ZERO = (
     Format("f8_e5m2fnuz", "float8_e5m2fnuz", 1, 3, -15, 15, is_extension=True),
 )
 ACCUMULATIONS = FORMATS | {f.name: f for f in (TF32, *_UNSIGNED_ZERO)}
-BY_DTYPE_NAME = {f.dtype_name: f for f in FORMATS.values()}
+_BY_DTYPE_NAME = {f.dtype_name: f for f in FORMATS.values()}
 
 
 def of_program(program: str) -> dict[str, Format]:
@@ -140,7 +130,7 @@ def of_dtype(dtype: Dtype) -> Format | None:
     >>> print(of_dtype(np.dtype(">f4")), of_dtype(np.dtype(np.int8)))
     f32 None
     """
-    fmt = BY_DTYPE_NAME.get(dtype.name)
+    fmt = _BY_DTYPE_NAME.get(dtype.name)
     return fmt if fmt and fmt.dtype in (dtype, dtype.newbyteorder("=")) else None
 
 
@@ -162,7 +152,7 @@ def named(what: str | DTypeLike | Format) -> Format | None:
     """
     if isinstance(what, Format):
         return what
-    if isinstance(what, str) and (fmt := FORMATS.get(what) or BY_DTYPE_NAME.get(what)):
+    if isinstance(what, str) and (fmt := FORMATS.get(what) or _BY_DTYPE_NAME.get(what)):
         return fmt
     try:
         return of_dtype(np.dtype(what)) if what else None  # NumPy's default, f64, is for None and ""
