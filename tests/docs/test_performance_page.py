@@ -59,7 +59,7 @@ def test_bf16_with_amx_is_as_the_page_says(tables_of: Callable[..., Tables]) -> 
     forward, data, weights = (cell(tables, "bf16", "dense", direction, "NXC").split(",")[0] for direction in PASSES)
     means = f"{forward} for forward passes, {data} for data gradients and {weights} for weight gradients"
     assert f"mean ratios of dense layers are {means}" in words
-    for before, state in (("On one thread, they", "fast"), ("They", "slow")):
+    for before, state in (("On one thread, the ratios", "fast"), ("They", "slow")):
         rows = [(row["direction"], float(row["ratio"])) for row in rows_of("shared_core.csv") if row["state"] == state]
         means = [f"{geometric_mean(ratio for name, ratio in rows if name == direction):.2f}" for direction in PASSES]
         assert f"{before} are {means[0]}, {means[1]} and {means[2]} while tiles are {state}." in words
